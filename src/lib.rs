@@ -1,0 +1,6 @@
+//! Punctual: a distributed job scheduler in one binary.
+//!
+//! Data goes one way: HTTP or CLI → command → Raft log → deterministic apply → store; effects after commit,
+//! by the leader, as hints. `ARCHITECTURE.md` is the map; `STORAGE.md` lists every stored key.
+
+pub mod time;
