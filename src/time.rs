@@ -85,7 +85,9 @@ impl Timestamp {
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
         let t: jiff::Timestamp = text.parse().ok()?;
         let ms = t.as_millisecond();
-        (Self::MIN.0..=Self::MAX.0).contains(&ms).then_some(Self(ms))
+        (Self::MIN.0..=Self::MAX.0)
+            .contains(&ms)
+            .then_some(Self(ms))
     }
 }
 

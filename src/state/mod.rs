@@ -1,0 +1,7 @@
+//! The replicated state machine.
+//!
+//! Purpose: turn committed log entries into state, outcomes and effects, the same on every node.
+//! Callers: `raft` (apply, checkpoints), `leader` and `api` (reads).
+//! Invariants: apply is a pure function of (state, entry): no clock, randomness, zone data, float or hash-map order.
+
+pub mod machine;
