@@ -4,6 +4,8 @@
 //! by the leader, as hints. `ARCHITECTURE.md` is the map; `STORAGE.md` lists every stored key.
 
 pub mod fault;
+pub mod raft;
+pub mod rt;
 pub mod state;
 pub mod store;
 pub mod time;
