@@ -6,6 +6,7 @@
 pub mod fault;
 pub mod raft;
 pub mod rt;
+pub mod model;
 pub mod state;
 pub mod store;
 pub mod time;
