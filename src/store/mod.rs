@@ -1,7 +1,7 @@
 //! The store: ordered keys and values in a fixed set of families.
 //!
 //! Purpose: the narrow interface that the state machine stands on, with two implementations under one
-//! conformance suite: [`mem`](self) (separate volatile and durable images, for tests and simulation) and RocksDB.
+//! conformance suite: memory (separate volatile and durable images, for tests and simulation) and RocksDB.
 //! Callers: `state` (through [`Txn`]), `leader` and `api` reads (through [`View`]), `raft` (checkpoints).
 //! Invariants:
 //! 1. Keys are compared as unsigned bytes; a scan sees each live key of its range once, in order.
@@ -14,64 +14,11 @@ use std::sync::Arc;
 
 use crate::fault::Fault;
 
-/// The fixed families (column families in RocksDB). Created once, never added or dropped while running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Family {
-    /// Singletons: applied position, membership, cluster settings, watermarks, tenants, queues, counters.
-    Meta = 0,
-    /// Hot records: schedules, open executions, live leases.
-    Live = 1,
-    /// Payloads over the inline bound.
-    Body = 2,
-    /// Ready lines and keyed (parked) lines.
-    Lines = 3,
-    /// Due within the hour at insert; bucket = one minute.
-    DueMinute = 4,
-    /// Due within two days at insert; bucket = one hour.
-    DueHour = 5,
-    /// Due within two months at insert; bucket = one day.
-    DueDay = 6,
-    /// Everything later; bucket = thirty days.
-    DueFar = 7,
-    /// Final executions and ledgers, by retention class and day.
-    History = 8,
-    /// Idempotency answers, chosen-id pointers, unique keys.
-    Keys = 9,
-}
+mod family;
+pub mod txn;
 
-impl Family {
-    /// Every family, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
-        Self::Meta,
-        Self::Live,
-        Self::Body,
-        Self::Lines,
-        Self::DueMinute,
-        Self::DueHour,
-        Self::DueDay,
-        Self::DueFar,
-        Self::History,
-        Self::Keys,
-    ];
-
-    /// The name on disk.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Meta => "meta",
-            Self::Live => "live",
-            Self::Body => "body",
-            Self::Lines => "lines",
-            Self::DueMinute => "due_minute",
-            Self::DueHour => "due_hour",
-            Self::DueDay => "due_day",
-            Self::DueFar => "due_far",
-            Self::History => "history",
-            Self::Keys => "keys",
-        }
-    }
-}
+pub use family::{Family, PerFamily};
+pub use txn::Txn;
 
 /// A half-open range of keys: `from` included, `to` excluded (`None`: to the end of the family).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +43,12 @@ impl KeyRange {
     #[must_use]
     pub fn new(from: Vec<u8>, to: Vec<u8>) -> Self {
         Self { from, to: Some(to) }
+    }
+
+    /// Whether no key can lie in the range.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| *to <= self.from)
     }
 
     /// Whether `key` lies in the range.
