@@ -3,10 +3,12 @@
 //! Data goes one way: HTTP or CLI → command → Raft log → deterministic apply → store; effects after commit,
 //! by the leader, as hints. `ARCHITECTURE.md` is the map; `STORAGE.md` lists every stored key.
 
+pub mod command;
 pub mod fault;
+pub mod ids;
+pub mod model;
 pub mod raft;
 pub mod rt;
-pub mod model;
 pub mod state;
 pub mod store;
 pub mod time;

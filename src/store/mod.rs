@@ -9,6 +9,9 @@
 //!    [`StateStore::flush`], and after a crash the store holds a prefix of the writes, cut between two of them.
 //! 3. One writer at a time (the apply thread); any number of readers.
 
+pub mod due;
+pub mod keys;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
