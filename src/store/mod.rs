@@ -17,10 +17,14 @@ use std::sync::Arc;
 
 use crate::fault::Fault;
 
+#[cfg(test)]
+mod conformance;
 mod family;
+pub mod mem;
 pub mod txn;
 
 pub use family::{Family, PerFamily};
+pub use mem::MemStore;
 pub use txn::Txn;
 
 /// A half-open range of keys: `from` included, `to` excluded (`None`: to the end of the family).
@@ -72,6 +76,14 @@ pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
         }
     }
     None
+}
+
+/// Whether `name` can name a file of a checkpoint: letters, digits, `.`, `_`, `-`, not starting with a dot, at
+/// most 128 bytes. Nothing that leaves its directory passes.
+#[must_use]
+pub fn is_plain_file_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    !name.starts_with('.') && (1..=128).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// Which way a scan walks.
