@@ -6,6 +6,7 @@
 pub mod command;
 pub mod fault;
 pub mod ids;
+pub mod leader;
 pub mod model;
 pub mod raft;
 pub mod rt;
