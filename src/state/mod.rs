@@ -4,4 +4,20 @@
 //! Callers: `raft` (apply, checkpoints), `leader` and `api` (reads).
 //! Invariants: apply is a pure function of (state, entry): no clock, randomness, zone data, float or hash-map order.
 
+pub mod apply;
+pub mod context;
+pub mod history;
 pub mod machine;
+pub mod reader;
+pub mod replica;
+pub mod resident;
+
+mod admin;
+mod cancel;
+mod executions;
+mod expiry;
+mod firing;
+mod grants;
+mod prefetch;
+mod reports;
+mod schedules;

@@ -11,6 +11,7 @@
 
 pub mod due;
 pub mod keys;
+pub mod value;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
