@@ -4,6 +4,7 @@
 //! by the leader, as hints. `ARCHITECTURE.md` is the map; `STORAGE.md` lists every stored key.
 
 pub mod command;
+pub mod config;
 pub mod fault;
 pub mod ids;
 pub mod leader;
