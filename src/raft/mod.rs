@@ -17,9 +17,28 @@ use futures::future::BoxFuture;
 
 use crate::state::machine::{EntryAnswer, Position};
 
+mod barrier;
 mod changes;
+mod consensus;
+mod incoming;
+mod log;
+mod machine;
+mod message;
+mod network;
+mod node;
+mod propose;
+mod runtime;
+mod server;
+mod settings;
+mod transport;
+mod types;
+mod upkeep;
 
 pub use changes::Changes;
+pub use node::{NodeParts, RaftNode, StopHook};
+pub use runtime::NodeRuntime;
+pub use settings::{PROPOSAL_BYTES_MAX, RaftSettings};
+pub use transport::{Lane, PeerError, PeerHandler, PeerTransport};
 
 /// A proposal that is committed and applied on this node.
 #[derive(Clone, Debug)]

@@ -21,6 +21,7 @@ use crate::fault::Fault;
 #[cfg(test)]
 mod conformance;
 mod family;
+pub mod log;
 pub mod mem;
 pub mod txn;
 
