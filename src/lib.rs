@@ -14,3 +14,4 @@ pub mod rt;
 pub mod state;
 pub mod store;
 pub mod time;
+pub mod wire;
