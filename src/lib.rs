@@ -5,6 +5,7 @@
 
 pub mod command;
 pub mod config;
+pub mod crontab;
 pub mod fault;
 pub mod ids;
 pub mod leader;
