@@ -1,1 +1,3 @@
+//! The `punctual` binary: everything is in the library.
+
 fn main() {}
