@@ -286,6 +286,10 @@ pub enum Quota {
     Tenants,
     /// Queues in the cluster.
     Queues,
+    /// Concurrency keys with limits in the cluster.
+    Keys,
+    /// Paused kinds in the cluster.
+    PausedKinds,
 }
 
 impl Quota {
@@ -298,6 +302,8 @@ impl Quota {
             Self::MaxPending => "max_pending",
             Self::Tenants => "tenants_max",
             Self::Queues => "queues_max",
+            Self::Keys => "keys_max",
+            Self::PausedKinds => "paused_kinds_max",
         }
     }
 }

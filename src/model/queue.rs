@@ -67,7 +67,7 @@ pub struct Queue {
     pub rate_tat_ns: u64,
 }
 
-/// Counts of open executions of one tenant in one queue. Kept by apply, written once an entry.
+/// Counts of open executions (and of schedules) of one tenant in one queue. Kept by apply, written once an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineCounts {
     /// Due later.
@@ -80,6 +80,8 @@ pub struct LineCounts {
     pub leased: u64,
     /// Backing off.
     pub backing_off: u64,
+    /// Schedules of the tenant that name the queue, completed ones too. Not executions: not in [`LineCounts::open`].
+    pub schedules: u64,
 }
 
 impl LineCounts {

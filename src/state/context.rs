@@ -231,6 +231,12 @@ impl<'a> Context<'a> {
         self.state.keys.entry(name).or_default()
     }
 
+    /// The counts of one line, to be changed.
+    pub fn counts_mut(&mut self, queue: QueueNo, tenant: TenantNo) -> &mut LineCounts {
+        self.dirty.counts.insert((queue, tenant));
+        self.state.counts.entry((queue, tenant)).or_default()
+    }
+
     /// Counts an execution into `to` or out of it (`by` is 1 or −1): the line and, for leased, the tenant's usage.
     ///
     /// # Errors
@@ -242,9 +248,7 @@ impl<'a> Context<'a> {
         to: Counted,
         by: i64,
     ) -> Result<(), Fault> {
-        self.dirty.counts.insert((queue, tenant));
-        let line = self.state.counts.entry((queue, tenant)).or_default();
-        shift(to.field(line), by)?;
+        shift(to.field(self.counts_mut(queue, tenant)), by)?;
         if to == Counted::Leased {
             shift(&mut self.usage_mut(tenant).leased, by)?;
         }

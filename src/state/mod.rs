@@ -14,6 +14,7 @@ pub mod resident;
 
 mod admin;
 mod cancel;
+mod checks;
 mod executions;
 mod expiry;
 mod firing;

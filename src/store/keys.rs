@@ -5,6 +5,7 @@
 //! zero byte (no name holds one).
 
 use crate::ids::{ExecutionId, QueueNo, ScheduleId, TenantNo};
+use crate::model::schedule::SkipReason;
 use crate::time::{Millis, Timestamp};
 
 /// `meta`: applied position and log time.
@@ -356,7 +357,7 @@ pub fn ledger_prefix(
     key
 }
 
-/// `history`: one ledger row: an outcome or the start of a run of skips.
+/// `history`: the ledger row of an execution that ended.
 #[must_use]
 pub fn ledger(
     class: RetentionClass,
@@ -369,6 +370,23 @@ pub fn ledger(
     let mut key = ledger_prefix(class, bucket, tenant, id);
     push_time(&mut key, nominal_at);
     key.extend_from_slice(&incarnation.to_be_bytes());
+    key
+}
+
+/// `history`: the ledger row of a run of skips that begins at `nominal_at`: after that of an execution of the same
+/// instant (a lost wall time may share it), by reason.
+#[must_use]
+pub fn ledger_skip(
+    class: RetentionClass,
+    bucket: u32,
+    tenant: TenantNo,
+    id: &ScheduleId,
+    nominal_at: Timestamp,
+    incarnation: u64,
+    reason: SkipReason,
+) -> Vec<u8> {
+    let mut key = ledger(class, bucket, tenant, id, nominal_at, incarnation);
+    key.push(reason as u8);
     key
 }
 
