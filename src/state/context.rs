@@ -17,7 +17,7 @@ use crate::model::execution::{Execution, ExecutionState, StoredPayload};
 use crate::model::queue::{KeyState, LineCounts, Queue, QueueSpec};
 use crate::model::tenant::TenantUsage;
 use crate::state::machine::Position;
-use crate::state::resident::{AppliedRow, Resident};
+use crate::state::resident::{AppliedRow, QueueTotals, Resident};
 use crate::store::due::{DueEntry, DueKey, DueKind};
 use crate::store::txn::Txn;
 use crate::store::value::{self, Stored};
@@ -249,6 +249,12 @@ impl<'a> Context<'a> {
         by: i64,
     ) -> Result<(), Fault> {
         shift(to.field(self.counts_mut(queue, tenant)), by)?;
+        let totals = self.state.queue_totals.entry(queue).or_default();
+        match to {
+            Counted::Waiting | Counted::Ready | Counted::Parked => shift(&mut totals.pending, by)?,
+            Counted::Leased => shift(&mut totals.leased, by)?,
+            Counted::BackingOff => {}
+        }
         if to == Counted::Leased {
             shift(&mut self.usage_mut(tenant).leased, by)?;
         }
@@ -456,6 +462,9 @@ impl<'a> Context<'a> {
             }
             let row = self.state.counts.get(&(queue, tenant));
             write_or_delete(&mut self.txn, keys::counts(queue, tenant), row)?;
+            if self.state.queue_totals.get(&queue) == Some(&QueueTotals::default()) {
+                self.state.queue_totals.remove(&queue);
+            }
         }
         for name in dirty.keys {
             if self.state.keys.get(&name) == Some(&KeyState::default()) {

@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. It equals what [`Resident::load`] would read from the store after the same entry.
 //! 2. Derived indexes (`key_leased`, `claims`, `held`) follow from `leases` alone and change only in
-//!    [`Resident::insert_lease`] and [`Resident::remove_lease`].
+//!    [`Resident::insert_lease`] and [`Resident::remove_lease`]; `queue_totals` follows from `counts` and changes only
+//!    where an execution is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -32,6 +33,15 @@ pub struct AppliedRow {
     pub position: Option<Position>,
     /// Replicated time: the largest `proposed_at` applied.
     pub now: Timestamp,
+}
+
+/// Sums over the tenants of a queue, for limits that concern the whole queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueTotals {
+    /// Waiting, ready and parked: what `max_pending` bounds. Backing off is not: admitted work is never refused.
+    pub pending: u64,
+    /// Live leases: what `max_leased` bounds.
+    pub leased: u64,
 }
 
 /// A live lease's place: execution first, so that a worker's call finds it without the tenant.
@@ -62,6 +72,8 @@ pub struct Resident {
     pub keys: BTreeMap<(TenantNo, String), KeyState>,
     /// Live leases.
     pub leases: BTreeMap<LeaseKey, Lease>,
+    /// Derived: sums of `counts` by queue, without those that are all zero.
+    pub queue_totals: BTreeMap<QueueNo, QueueTotals>,
     /// Derived: live leases by concurrency key.
     pub key_leased: BTreeMap<(TenantNo, String), u32>,
     /// Derived: live leases by the claim that got them.
@@ -97,6 +109,7 @@ impl Resident {
         })?;
         each(view, Family::Meta, keys::COUNTS, |key, row: LineCounts| {
             let line = (QueueNo(number(key, 0)?), TenantNo(number(key, 4)?));
+            state.add_to_totals(line.0, &row);
             state.counts.insert(line, row);
             Ok(())
         })?;
@@ -152,6 +165,15 @@ impl Resident {
     pub fn insert_queue(&mut self, no: QueueNo, row: Queue) {
         self.queue_numbers.insert(row.id.clone(), no);
         self.queues.insert(no, row);
+    }
+
+    fn add_to_totals(&mut self, queue: QueueNo, row: &LineCounts) {
+        let totals = self.queue_totals.entry(queue).or_default();
+        totals.pending += row.waiting + row.ready + row.parked;
+        totals.leased += row.leased;
+        if *totals == QueueTotals::default() {
+            self.queue_totals.remove(&queue);
+        }
     }
 
     /// Adds or replaces a live lease, derived indexes included.
@@ -220,7 +242,13 @@ impl Resident {
     /// Live leases in a queue, over tenants.
     #[must_use]
     pub fn queue_leased(&self, queue: QueueNo) -> u64 {
-        self.lines_of(queue).map(|(_, c)| c.leased).sum()
+        self.queue_totals.get(&queue).map_or(0, |t| t.leased)
+    }
+
+    /// Executions waiting, ready or parked in a queue, over tenants.
+    #[must_use]
+    pub fn queue_pending(&self, queue: QueueNo) -> u64 {
+        self.queue_totals.get(&queue).map_or(0, |t| t.pending)
     }
 
     /// Counts of every tenant in a queue.
