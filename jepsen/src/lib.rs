@@ -1,1 +1,13 @@
-//! x
+//! Black-box tests of real `punctual` processes.
+//!
+//! Purpose: start, kill and pause real nodes, talk to them over HTTP, and judge by what clients and workers saw. It knows
+//! the binary and the HTTP contract, and nothing else of the product. Callers: `jepsen/tests`, the `bench` binary.
+//! Invariants:
+//! 1. Nothing here waits for luck: a wait polls a condition up to a wide deadline and says what it waited for.
+//! 2. Every process started here is killed when its [`cluster::Cluster`] is dropped.
+
+pub mod bench;
+pub mod cluster;
+pub mod http;
+pub mod procfs;
+pub mod wait;
