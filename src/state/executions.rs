@@ -181,12 +181,21 @@ fn store_apart(context: &mut Context<'_>, execution: &mut Execution) -> Result<(
     Ok(())
 }
 
-pub(super) fn submit(_: &mut Context<'_>, _: &crate::command::executions::SubmitExecution) -> Verdict {
+pub(super) fn submit(
+    _: &mut Context<'_>,
+    _: &crate::command::executions::SubmitExecution,
+) -> Verdict {
     Ok(Err(crate::command::outcome::Refusal::Superseded))
 }
-pub(super) fn delete(_: &mut Context<'_>, _: &crate::command::executions::DeleteExecution) -> Verdict {
+pub(super) fn delete(
+    _: &mut Context<'_>,
+    _: &crate::command::executions::DeleteExecution,
+) -> Verdict {
     Ok(Err(crate::command::outcome::Refusal::Superseded))
 }
-pub(super) fn process_due(_: &mut Context<'_>, _: &crate::command::executions::ProcessDue) -> Verdict {
+pub(super) fn process_due(
+    _: &mut Context<'_>,
+    _: &crate::command::executions::ProcessDue,
+) -> Verdict {
     Ok(Err(crate::command::outcome::Refusal::Superseded))
 }

@@ -22,3 +22,5 @@ mod grants;
 mod prefetch;
 mod reports;
 mod schedules;
+#[cfg(test)]
+mod testkit;
