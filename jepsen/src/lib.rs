@@ -11,3 +11,4 @@ pub mod cluster;
 pub mod http;
 pub mod procfs;
 pub mod wait;
+pub mod watcher;

@@ -134,8 +134,8 @@ pub fn check_batch(answer: &Value, expected: usize) -> Result<(), String> {
         return Err(format!("{} answers to {expected} items", items.len()));
     }
     let failed = items.iter().find(|i| {
-        i.get("status")
-            .and_then(Value::as_u64)
+        i["result"]["status"]
+            .as_u64()
             .is_none_or(|s| !(200..300).contains(&s))
     });
     failed.map_or(Ok(()), |item| Err(format!("a batch item failed: {item}")))
