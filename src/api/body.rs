@@ -319,7 +319,11 @@ mod tests {
         ] {
             assert_eq!(refused(text).code, Code::MalformedJson, "{text:?}");
         }
-        let deep = format!("{{\"labels\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        let deep = format!(
+            "{{\"labels\":{}{}}}",
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
         assert!(refused(&deep).code.status() < 500);
     }
 
