@@ -118,7 +118,7 @@ fn unit(f: &FieldExpr, kind: Field) -> String {
     let name = kind.name();
     match every_step(f) {
         Some(1) => format!("every {name}"),
-        Some(n) if kind.size() % n == 0 => format!("every {n} {name}s"),
+        Some(n) if kind.size().is_multiple_of(n) => format!("every {n} {name}s"),
         Some(n) => format!("every {n} {name}s from {name} 0"),
         None => format!("at {name} {}", list(f, kind)),
     }

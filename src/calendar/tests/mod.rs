@@ -5,7 +5,7 @@ mod properties;
 mod rules;
 mod speed;
 
-use super::{Compiled, RuleError, ZoneData};
+use super::{CODES, Compiled, RuleError, ZoneData};
 use crate::model::rule::{RuleSpec, When};
 use crate::time::Timestamp;
 
