@@ -1,6 +1,7 @@
 //! Tests of the calendar as a whole. Those of a single module stand beside it.
 
 mod cases;
+mod doc;
 mod properties;
 mod rules;
 mod speed;
