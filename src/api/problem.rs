@@ -350,8 +350,10 @@ fn quota_met(quota: Quota, limit: u64, current: u64) -> Error {
     let (code, scope) = match quota {
         Quota::OpenExecutions => (Code::QuotaExceeded, "tenant"),
         Quota::MaxPending => (Code::QuotaExceeded, "queue"),
-        Quota::Schedules | Quota::Keys => (Code::QuotaReached, "tenant"),
-        Quota::Tenants | Quota::Queues | Quota::PausedKinds => (Code::QuotaReached, "cluster"),
+        Quota::Schedules => (Code::QuotaReached, "tenant"),
+        Quota::Tenants | Quota::Queues | Quota::Keys | Quota::PausedKinds => {
+            (Code::QuotaReached, "cluster")
+        }
     };
     let name = quota.as_str();
     Error {
