@@ -76,7 +76,9 @@ impl SimDisk {
     pub fn crash(&self) {
         let unsynced = self.log.unsynced();
         let (keep, torn) = {
-            let rng = &mut self.inner.lock().rng;
+            let mut inner = self.inner.lock();
+            inner.fail_next = false;
+            let rng = &mut inner.rng;
             (rng.random_range(0..=unsynced), rng.random_range(0..3usize))
         };
         self.log.crash(keep, torn);
