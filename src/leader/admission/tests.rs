@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::{ExecutionId, Kind, QueueId, TenantId};
 use crate::model::policy::PauseInfo;
-use crate::model::queue::{KeyState, Queue, QueueSpec};
+use crate::model::queue::{KeyState, Queue, QueueOrder, QueueSpec};
 use crate::model::tenant::{Tenant, TenantSpec, TenantUsage};
 use crate::store::MemStore;
 
