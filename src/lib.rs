@@ -3,8 +3,8 @@
 //! Data goes one way: HTTP or CLI → command → Raft log → deterministic apply → store; effects after commit,
 //! by the leader, as hints. `ARCHITECTURE.md` is the map; `STORAGE.md` lists every stored key.
 
-pub mod api;
 pub mod calendar;
+pub mod client;
 pub mod command;
 pub mod config;
 pub mod crontab;
@@ -18,3 +18,4 @@ pub mod state;
 pub mod store;
 pub mod time;
 pub mod wire;
+pub mod worker;
