@@ -19,7 +19,6 @@ mod executions;
 mod expiry;
 mod firing;
 mod grants;
-mod parking;
 mod prefetch;
 mod reports;
 mod schedules;

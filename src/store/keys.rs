@@ -5,7 +5,7 @@
 //! zero byte (no name holds one).
 
 use crate::ids::{ExecutionId, QueueNo, ScheduleId, TenantNo};
-use crate::model::schedule::{Schedule, SkipReason};
+use crate::model::schedule::SkipReason;
 use crate::time::{Millis, Timestamp};
 
 /// `meta`: applied position and log time.
@@ -379,12 +379,13 @@ pub fn ledger(
 pub fn ledger_skip(
     class: RetentionClass,
     bucket: u32,
-    schedule: &Schedule,
+    tenant: TenantNo,
+    id: &ScheduleId,
     nominal_at: Timestamp,
+    incarnation: u64,
     reason: SkipReason,
 ) -> Vec<u8> {
-    let (tenant, id) = (schedule.tenant, &schedule.id);
-    let mut key = ledger(class, bucket, tenant, id, nominal_at, schedule.incarnation);
+    let mut key = ledger(class, bucket, tenant, id, nominal_at, incarnation);
     key.push(reason as u8);
     key
 }

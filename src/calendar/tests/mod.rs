@@ -1,12 +1,11 @@
 //! Tests of the calendar as a whole. Those of a single module stand beside it.
 
 mod cases;
-mod doc;
 mod properties;
 mod rules;
 mod speed;
 
-use super::{CODES, Compiled, RuleError, ZoneData};
+use super::{Compiled, RuleError, ZoneData};
 use crate::model::rule::{RuleSpec, When};
 use crate::time::Timestamp;
 
