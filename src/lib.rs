@@ -3,6 +3,7 @@
 //! Data goes one way: HTTP or CLI → command → Raft log → deterministic apply → store; effects after commit,
 //! by the leader, as hints. `ARCHITECTURE.md` is the map; `STORAGE.md` lists every stored key.
 
+pub mod api;
 pub mod calendar;
 pub mod client;
 pub mod command;

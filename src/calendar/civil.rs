@@ -14,11 +14,11 @@ pub(crate) const DAY: i64 = 86_400;
 /// First label a rule can name: 1970-01-01T00:00:00.
 pub(crate) const FIRST_LABEL: i64 = 0;
 /// First year a rule can name.
-pub(crate) const FIRST_YEAR: i64 = 1970;
+pub(crate) const FIRST_YEAR: u16 = 1970;
 /// Last year a rule can name.
-pub(crate) const LAST_YEAR: i64 = 2199;
+pub(crate) const LAST_YEAR: u16 = 2199;
 /// The label after the last one a rule can name: 2200-01-01T00:00:00.
-pub(crate) const END_LABEL: i64 = days_from_civil(LAST_YEAR + 1, 1, 1) * DAY;
+pub(crate) const END_LABEL: i64 = days_from_civil(LAST_YEAR as i64 + 1, 1, 1) * DAY;
 
 /// Days since 1970-01-01 of a date in the proleptic Gregorian calendar.
 pub(crate) const fn days_from_civil(year: i64, month: u8, day: u8) -> i64 {
@@ -34,6 +34,11 @@ pub(crate) const fn days_from_civil(year: i64, month: u8, day: u8) -> i64 {
 }
 
 /// Year, month and day of a day count; the inverse of [`days_from_civil`].
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a day is 1 to 31 and a month 1 to 12 by construction"
+)]
 pub(crate) const fn civil_from_days(days: i64) -> (i64, u8, u8) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
@@ -53,6 +58,11 @@ pub(crate) const fn civil_from_days(days: i64) -> (i64, u8, u8) {
 }
 
 /// Weekday of a day count, 0 = Sunday.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a remainder of 7"
+)]
 pub(crate) const fn weekday(days: i64) -> u8 {
     (days + 4).rem_euclid(7) as u8
 }
@@ -102,10 +112,17 @@ mod tests {
             let (y, m, d) = civil_from_days(n);
             assert_eq!(
                 (y, m, d),
-                (i64::from(date.year()), date.month() as u8, date.day() as u8)
+                (
+                    i64::from(date.year()),
+                    date.month().cast_unsigned(),
+                    date.day().cast_unsigned()
+                )
             );
             assert_eq!(days_from_civil(y, m, d), n);
-            assert_eq!(weekday(n), date.weekday().to_sunday_zero_offset() as u8);
+            assert_eq!(
+                weekday(n),
+                date.weekday().to_sunday_zero_offset().cast_unsigned()
+            );
             date = date.tomorrow().unwrap();
         }
     }

@@ -235,7 +235,7 @@ impl Compiled {
             Kind::Cron(_) => fire(self.fires(excluded)?.next(ceil_seconds(from))?),
             Kind::Every(_) | Kind::Repeat(_) => self.grid_next(from)?,
             Kind::AfterEnd(delay) => {
-                self.plain(after.millis().saturating_add(*delay).max(self.from))?
+                self.plain(after.millis().saturating_add(*delay).max(self.from).max(0))?
             }
         };
         let at = found.nominal.millis();

@@ -31,7 +31,8 @@ pub enum ScheduleCommand {
     Remove(RemoveSchedule),
 }
 
-/// What the action planned, from the replicated zone data.
+/// What the action planned, from the replicated zone data. The cursor is never earlier than the present one and `next`
+/// is later than the cursor: a plan that leads back answers `Superseded`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Nominal times up to here (included) are decided or lie before the schedule's time.
@@ -73,7 +74,7 @@ pub struct PutSchedule {
     pub dropped: Vec<SkipRecord>,
 }
 
-/// Deletes a schedule.
+/// Deletes a schedule. One created by the same entry answers `Superseded`: its successor would have its incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeleteSchedule {
     /// Owner.
@@ -84,7 +85,7 @@ pub struct DeleteSchedule {
     pub expect: Expect,
 }
 
-/// Pauses a schedule; a paused one stays as it is.
+/// Pauses a schedule; a paused one keeps its `since`, name and reason, and another `until` takes effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseSchedule {
     /// Owner.
@@ -97,7 +98,8 @@ pub struct PauseSchedule {
     pub until: Option<Timestamp>,
 }
 
-/// Resumes a schedule; an active one stays as it is.
+/// Resumes a schedule; an active one stays as it is. By the leader (the end of a timed pause): `Superseded` unless
+/// `until` has passed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumeSchedule {
     /// Owner.

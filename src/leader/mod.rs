@@ -7,6 +7,12 @@
 //! 1. Everything here is volatile and rebuilt from the store; losing it costs latency, never correctness.
 //! 2. It makes commands and proposes them in the term in which it took office; it never writes the store.
 
+pub mod admission;
+pub mod clock;
+pub mod lines;
+pub mod planner;
+pub mod wheel;
+
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;

@@ -131,9 +131,9 @@ pub struct ScheduleStatus {
     pub state: ScheduleState,
     /// Every nominal time up to here (included) is decided. Moved only by the entry that decides.
     pub cursor: Timestamp,
-    /// The next occurrence, planned by the leader.
+    /// The next occurrence, planned by the leader. `None` while paused, completed, or without a future.
     pub next: Option<Planned>,
-    /// Its entry in the due index (of `next`, or of the deletion of a completed schedule).
+    /// Its one entry in the due index: of `next`, of the end of a timed pause, or of the removal of a completed schedule.
     pub due_key: Option<DueKey>,
     /// Executions created by the rule (not manual ones, not backfill); counts to `max_occurrences`.
     pub created_count: u64,
@@ -153,8 +153,32 @@ pub struct ScheduleStatus {
     pub expired: u64,
     /// Skipped nominal times by reason.
     pub skipped: BTreeMap<SkipReason, u64>,
-    /// The latest skip record, extended in place while its neighbours are equal.
+    /// The latest skip record, extended in place while its neighbours are equal; `None` once the rule has created an
+    /// execution after it.
     pub last_skip: Option<LastSkip>,
+}
+
+impl ScheduleStatus {
+    /// The status of a schedule for which nothing is decided after `cursor` and nothing is planned.
+    #[must_use]
+    pub const fn new(cursor: Timestamp) -> Self {
+        Self {
+            state: ScheduleState::Active,
+            cursor,
+            next: None,
+            due_key: None,
+            created_count: 0,
+            open: Vec::new(),
+            failures_in_row: 0,
+            recent: Vec::new(),
+            succeeded: 0,
+            dead_lettered: 0,
+            cancelled: 0,
+            expired: 0,
+            skipped: BTreeMap::new(),
+            last_skip: None,
+        }
+    }
 }
 
 /// Where the latest skip record is stored, with its content.

@@ -16,7 +16,7 @@ use crate::store::keys::{self, RetentionClass};
 ///
 /// # Errors
 /// [`Refusal::AlreadyExists`] or [`Refusal::RevisionMismatch`] (with 0 for an absent object).
-pub fn expect(wanted: Expect, current: Option<u64>) -> Result<(), Refusal> {
+pub(super) fn expect(wanted: Expect, current: Option<u64>) -> Result<(), Refusal> {
     match (wanted, current) {
         (Expect::Any, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => Ok(()),
         (Expect::Absent, Some(revision)) => Err(Refusal::AlreadyExists { revision }),

@@ -19,6 +19,7 @@ mod executions;
 mod expiry;
 mod firing;
 mod grants;
+mod parking;
 mod prefetch;
 mod reports;
 mod schedules;

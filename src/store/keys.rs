@@ -5,7 +5,7 @@
 //! zero byte (no name holds one).
 
 use crate::ids::{ExecutionId, QueueNo, ScheduleId, TenantNo};
-use crate::model::schedule::SkipReason;
+use crate::model::schedule::{Schedule, SkipReason};
 use crate::time::{Millis, Timestamp};
 
 /// `meta`: applied position and log time.
@@ -379,13 +379,12 @@ pub fn ledger(
 pub fn ledger_skip(
     class: RetentionClass,
     bucket: u32,
-    tenant: TenantNo,
-    id: &ScheduleId,
+    schedule: &Schedule,
     nominal_at: Timestamp,
-    incarnation: u64,
     reason: SkipReason,
 ) -> Vec<u8> {
-    let mut key = ledger(class, bucket, tenant, id, nominal_at, incarnation);
+    let (tenant, id) = (schedule.tenant, &schedule.id);
+    let mut key = ledger(class, bucket, tenant, id, nominal_at, schedule.incarnation);
     key.push(reason as u8);
     key
 }

@@ -23,10 +23,14 @@ mod conformance;
 mod family;
 pub mod log;
 pub mod mem;
+#[cfg(feature = "rocks")]
+pub mod rocks;
 pub mod txn;
 
 pub use family::{Family, PerFamily};
 pub use mem::MemStore;
+#[cfg(feature = "rocks")]
+pub use rocks::{RocksMemory, RocksStore};
 pub use txn::Txn;
 
 /// A half-open range of keys: `from` included, `to` excluded (`None`: to the end of the family).

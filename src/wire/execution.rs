@@ -186,6 +186,13 @@ pub struct SubmitResult {
     pub result: ItemStatus,
 }
 
+/// Answer of `executions:batch`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SubmitBatchResult {
+    /// One for each submission, in request order.
+    pub items: Vec<SubmitResult>,
+}
+
 /// One unit of work to finish.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]

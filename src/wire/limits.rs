@@ -72,7 +72,7 @@ bounds! {
     CLAIM_QUEUES: 1 ..= 32 "items", "Queues of one claim.";
     CLAIM_KINDS: 1 ..= 256 "items", "Kinds of one claim.";
     CLAIM_SLOTS: 1 ..= 100_000 "items", "Leases that a worker may hold.";
-    REQUEST_ID_CHARACTERS: 22 ..= 200 "characters", "`request_id` of a claim (128 random bits need 22).";
+    REQUEST_ID_CHARACTERS: 1 ..= 200 "characters", "`request_id` of a claim; give it 128 random bits.";
     NAME_CHARACTERS: 1 ..= 128 "characters", "Name of a tenant, queue, schedule or execution; also a kind.";
     WORKER_ID_CHARACTERS: 1 ..= 200 "characters", "Name of a worker.";
     KEY_BYTES: 1 ..= 256 "bytes", "Concurrency, unique and idempotency keys.";
@@ -94,7 +94,7 @@ bounds! {
     CATCH_UP_MAX: 1 ..= 10_000 "items", "`misfire.catch_up_max`.";
     CATCH_UP_WINDOW_MS: 0 ..= 31_536_000_000 "ms", "`misfire.catch_up_window`.";
     CATCH_UP_RATE: 1 ..= 1_000 "items", "Count in `misfire.catch_up_rate`.";
-    RESUME_CATCH_UP: 1 ..= 100 "items", "`catch_up_max` of a resume.";
+    RESUME_CATCH_UP: 1 ..= 99 "items", "`catch_up_max` of a resume.";
     MAX_OPEN: 1 ..= 1_000 "items", "Open executions of a schedule.";
     MAX_OCCURRENCES: 1 ..= 9_007_199_254_740_991 "items", "`rule.max_occurrences`.";
     JITTER_MS: 0 ..= 86_400_000 "ms", "`rule.jitter`.";
@@ -110,7 +110,7 @@ bounds! {
     RATE_PER_MS: 1 ..= 86_400_000 "ms", "Span of a rate.";
     RETENTION_MS: 3_600_000 ..= 34_560_000_000 "ms", "Retention of final executions.";
     PREVIEW_COUNT: 1 ..= 1_000 "items", "Occurrences, or delays, of a preview.";
-    CURSOR_BYTES: 0 ..= 2_048 "bytes", "A cursor.";
+    CURSOR_BYTES: 0 ..= 4_096 "bytes", "A cursor.";
     CLOCK_ADVANCE_MS: 1 ..= 34_560_000_000 "ms", "One step of the development clock.";
 }
 

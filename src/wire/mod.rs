@@ -23,7 +23,6 @@
 //! ```
 
 mod cluster;
-mod duration;
 mod execution;
 mod lease;
 pub mod limits;
@@ -43,7 +42,8 @@ pub use cluster::{
 };
 pub use execution::{
     Attempt, Cancel, CancelMode, CancelRequested, CancelResult, Cancelled, Cause, Execution,
-    ExecutionState, OnConflict, SubmitBatch, SubmitExecution, SubmitResult, Unique,
+    ExecutionState, OnConflict, SubmitBatch, SubmitBatchResult, SubmitExecution, SubmitResult,
+    Unique,
 };
 pub use lease::{
     Claim, ClaimResult, CompleteItem, CompleteLeases, FailItem, FailLeases, Lease, LeaseRef,
@@ -57,7 +57,7 @@ pub use policy::{
 };
 pub use preview::{
     NextOccurrences, PlannedOccurrence, Preview, PreviewResult, PreviewedOccurrence, RetryDelay,
-    RetryPreview, RetryPreviewResult,
+    RetryPreview, RetryPreviewResult, ZoneChange,
 };
 pub use problem::{FieldError, Problem};
 pub use queue::{
@@ -68,8 +68,8 @@ pub use scalar::{Instant, Json, Span};
 pub use schedule::{
     DayMatch, Dialect, DstGap, DstOverlap, LastOutcome, NextOccurrence, OccurrenceKind,
     OccurrenceRecord, OpenCounts, PauseSchedule, ResumeResult, ResumeSchedule, Rule, Schedule,
-    ScheduleBatch, ScheduleResult, ScheduleState, ScheduleStatus, Totals, TriggerResult,
-    TriggerSchedule, Warning,
+    ScheduleBatch, ScheduleBatchResult, ScheduleResult, ScheduleState, ScheduleStatus, Totals,
+    TriggerResult, TriggerSchedule, Warning,
 };
 pub use tenant::{Tenant, TenantStatus, TenantUsage};
 pub use worker::{SignedOff, Worker};

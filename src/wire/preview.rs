@@ -35,8 +35,10 @@ pub struct PreviewResult {
     pub description: String,
     /// What may surprise.
     pub warnings: Vec<Warning>,
-    /// Clock changes of the zone inside the range shown.
-    pub zone_changes: Vec<String>,
+    /// The cron expression as understood: weekdays by name, `H` resolved. `null` for other rules.
+    pub expression: Option<String>,
+    /// Clock changes of the zone inside the range shown; at most 20.
+    pub zone_changes: Vec<ZoneChange>,
     /// Zone data release used.
     pub tzdata: String,
 }
@@ -47,10 +49,24 @@ pub struct PreviewResult {
 pub struct PreviewedOccurrence {
     /// The instant that the calendar gives.
     pub nominal_at: Instant,
-    /// The same on the wall clock of the rule's zone.
+    /// Nominal time plus jitter.
+    pub due_at: Instant,
+    /// The nominal time on the wall clock of the rule's zone.
     pub local: String,
     /// Why it is where it is, when a clock change moved it; else `null`.
     pub reason: Option<String>,
+}
+
+/// A clock change of the rule's zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct ZoneChange {
+    /// First instant of the new offset.
+    pub at: Instant,
+    /// Local time before it.
+    pub from: String,
+    /// Local time after it.
+    pub to: String,
 }
 
 /// Answer of `…/{schedule}/next`.

@@ -12,8 +12,8 @@ use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::{KnownFormat, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::calendar::duration;
 use crate::time::{Millis, Timestamp};
-use crate::wire::duration;
 
 /// An instant: RFC 3339 with any offset when read, UTC with milliseconds when written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -377,6 +377,13 @@ pub struct ScheduleResult {
     pub result: ItemStatus,
 }
 
+/// Answer of `schedules:batch`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ScheduleBatchResult {
+    /// One for each schedule, in request order.
+    pub items: Vec<ScheduleResult>,
+}
+
 /// What became of a nominal time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

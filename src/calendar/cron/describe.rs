@@ -56,8 +56,8 @@ fn times(e: &Expr) -> String {
     {
         parts.push(unit(second, Field::Second));
     }
-    let every_minute = e.minute.is_bare;
-    if !every_minute || parts.is_empty() {
+    let every_minute = every_step(&e.minute).is_some();
+    if !e.minute.is_bare || parts.is_empty() {
         parts.push(unit(&e.minute, Field::Minute));
     }
     let mut text = parts.join(", ");
@@ -118,9 +118,14 @@ fn unit(f: &FieldExpr, kind: Field) -> String {
     let name = kind.name();
     match every_step(f) {
         Some(1) => format!("every {name}"),
-        Some(n) if kind.size() % n == 0 => format!("every {n} {name}s"),
+        Some(n) if kind.size().is_multiple_of(n) => format!("every {n} {name}s"),
         Some(n) => format!("every {n} {name}s from {name} 0"),
-        None => format!("at {name} {}", list(f, kind)),
+        None => match f.items.as_slice() {
+            [Item::Range { from, to, step }] if *step > 1 => {
+                format!("every {step} {name}s from {name} {from} to {to}")
+            }
+            _ => format!("at {name} {}", list(f, kind)),
+        },
     }
 }
 

@@ -43,7 +43,7 @@ impl Field {
         match self {
             Self::Second | Self::Minute | Self::Hour | Self::DayOfWeek => 0,
             Self::DayOfMonth | Self::Month => 1,
-            Self::Year => FIRST_YEAR as u16,
+            Self::Year => FIRST_YEAR,
         }
     }
 
@@ -55,7 +55,7 @@ impl Field {
             Self::DayOfMonth => 31,
             Self::Month => 12,
             Self::DayOfWeek => 6,
-            Self::Year => LAST_YEAR as u16,
+            Self::Year => LAST_YEAR,
         }
     }
 

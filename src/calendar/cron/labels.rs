@@ -68,7 +68,7 @@ impl Labels {
         let years = expr.year.as_ref().filter(|y| !y.is_bare).map(|years| {
             let mut words = [0u64; 4];
             for y in years.items.iter().flat_map(|i| i.values(Field::Year)) {
-                let bit = usize::from(y - FIRST_YEAR as u16);
+                let bit = usize::from(y - FIRST_YEAR);
                 if let Some(word) = words.get_mut(bit / 64) {
                     *word |= 1 << (bit % 64);
                 }
@@ -173,7 +173,7 @@ impl Labels {
     fn count_days(&self, from: i64, to: i64, excluded: &[i64]) -> u64 {
         let mut n = 0;
         let (mut year, mut month, _) = civil_from_days(from);
-        while year <= LAST_YEAR {
+        while year <= i64::from(LAST_YEAR) {
             let here = self.month(year, month, excluded);
             if here.first >= to {
                 break;
@@ -218,7 +218,7 @@ impl Labels {
             return Some((year, u8::try_from(m).ok()?));
         }
         let first = u8::try_from(next_bit(self.months, 1)?).ok()?;
-        let year = (year + 1..=LAST_YEAR).find(|y| self.has_year(*y))?;
+        let year = (year + 1..=i64::from(LAST_YEAR)).find(|y| self.has_year(*y))?;
         Some((year, first))
     }
 
@@ -228,7 +228,9 @@ impl Labels {
             return Some((year, u8::try_from(m).ok()?));
         }
         let last = u8::try_from(prev_bit(self.months, Some(12))?).ok()?;
-        let year = (FIRST_YEAR..year).rev().find(|y| self.has_year(*y))?;
+        let year = (i64::from(FIRST_YEAR)..year)
+            .rev()
+            .find(|y| self.has_year(*y))?;
         Some((year, last))
     }
 
@@ -236,7 +238,7 @@ impl Labels {
         let Some(words) = &self.years else {
             return true;
         };
-        let bit = usize::try_from(year - FIRST_YEAR).unwrap_or(usize::MAX);
+        let bit = usize::try_from(year - i64::from(FIRST_YEAR)).unwrap_or(usize::MAX);
         words
             .get(bit / 64)
             .is_some_and(|w| w >> (bit % 64) & 1 == 1)

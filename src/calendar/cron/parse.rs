@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str, dialect: Dialect, seed: Seed) -> Result<Expr, Er
     if trimmed.starts_with('@') {
         let fields = alias(trimmed).map_err(one)?;
         return fields_of(
-            split(fields, 0),
+            &split(fields, 0),
             dialect_of_alias(dialect),
             seed,
             zone_prefix,
@@ -65,7 +65,7 @@ pub(crate) fn parse(text: &str, dialect: Dialect, seed: Seed) -> Result<Expr, Er
     }
     let (trimmed, offset) = unwrap_call(text, body, start, dialect).map_err(one)?;
     refuse_foreign(trimmed).map_err(one)?;
-    fields_of(split(trimmed, offset), dialect, seed, zone_prefix)
+    fields_of(&split(trimmed, offset), dialect, seed, zone_prefix)
 }
 
 fn one(e: RuleError) -> Errors {
@@ -232,7 +232,7 @@ fn layout(dialect: Dialect, count: usize) -> Result<&'static [Field], RuleError>
 }
 
 fn fields_of(
-    texts: Vec<Placed<'_>>,
+    texts: &[Placed<'_>],
     dialect: Dialect,
     seed: Seed,
     zone_prefix: Option<String>,
@@ -240,7 +240,7 @@ fn fields_of(
     let layout = layout(dialect, texts.len()).map_err(one)?;
     let mut errors = Vec::new();
     let mut slots: [Option<FieldExpr>; 7] = [const { None }; 7];
-    for (field, text) in layout.iter().copied().zip(&texts) {
+    for (field, text) in layout.iter().copied().zip(texts) {
         match parse_item::field(field, *text, dialect, seed) {
             Ok(parsed) => {
                 if let Some(slot) = slots.get_mut(field as usize) {
@@ -273,7 +273,7 @@ fn fields_of(
         day_of_week,
         year,
     };
-    check_question_marks(&expr, layout, &texts).map_err(one)?;
+    check_question_marks(&expr, layout, texts).map_err(one)?;
     Ok(expr)
 }
 

@@ -1,11 +1,12 @@
 //! Tests of the calendar as a whole. Those of a single module stand beside it.
 
 mod cases;
+mod doc;
 mod properties;
 mod rules;
 mod speed;
 
-use super::{Compiled, RuleError, ZoneData};
+use super::{CODES, Compiled, RuleError, ZoneData};
 use crate::model::rule::{RuleSpec, When};
 use crate::time::Timestamp;
 

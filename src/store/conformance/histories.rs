@@ -77,15 +77,30 @@ impl<S: Subject> Run<'_, S> {
     }
 
     fn restart(self) -> Self {
-        let store = self.subject.restart(self.store);
+        self.check_snapshots();
+        let Self {
+            subject,
+            store,
+            possible,
+            snapshots,
+            ..
+        } = self;
+        drop(snapshots);
+        let store = subject.restart(store);
         let model = contents(&*store);
-        assert!(self.possible.contains(&model), "not a prefix of the writes");
+        assert!(possible.contains(&model), "not a prefix of the writes");
         Self {
-            subject: self.subject,
+            subject,
             store,
             possible: vec![model.clone()],
             model,
             snapshots: Vec::new(),
+        }
+    }
+
+    fn check_snapshots(&self) {
+        for (snapshot, then) in &self.snapshots {
+            assert_eq!(contents(&**snapshot), *then);
         }
     }
 
@@ -155,9 +170,7 @@ pub(in crate::store) fn random_histories_equal_a_plain_map<S: Subject>(subject: 
             run = run.step(step);
         }
         assert_eq!(contents(&*run.store), run.model);
-        for (snapshot, then) in &run.snapshots {
-            assert_eq!(contents(&**snapshot), *then);
-        }
+        run.check_snapshots();
         Ok(())
     });
     if let Err(error) = outcome {

@@ -1,0 +1,6 @@
+//! What the simulated cluster is used for.
+//!
+//! Purpose: one file per workload, each an implementation of [`crate::sim::Workload`].
+//! Callers: `main`.
+
+pub mod chronicle;
