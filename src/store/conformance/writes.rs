@@ -14,7 +14,7 @@ fn nth_write(n: u64) -> WriteBatch {
     let mut batch = WriteBatch::default();
     for family in TOGETHER {
         batch.put(family, b"number".to_vec(), number.to_vec());
-        batch.put(family, [b"row/", &number[..]].concat(), vec![n as u8; 200]);
+        batch.put(family, [b"row/", &number[..]].concat(), number.repeat(25));
         let gone = n.saturating_sub(3).to_be_bytes();
         batch.delete(family, [b"row/", &gone[..]].concat());
     }
@@ -144,7 +144,7 @@ pub(in crate::store) fn rows_above_a_discarded_range_stay<S: Subject>(subject: &
     for n in 0..1_000_u32 {
         let mut batch = WriteBatch::default();
         for family in [Family::DueMinute, Family::History] {
-            batch.put(family, key(n), vec![n as u8; 300]);
+            batch.put(family, key(n), key(n).repeat(75));
         }
         store.write(batch).unwrap();
         if n % 100 == 99 {

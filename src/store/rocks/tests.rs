@@ -231,7 +231,7 @@ fn discarded_files_leave_the_disk() {
     let key = |n: u32| n.to_be_bytes().to_vec();
     for n in 0..4_000_u32 {
         let value: Vec<u8> = (0..1_000_u32)
-            .map(|i| (n.wrapping_mul(i + 77) >> 7) as u8)
+            .map(|i| n.wrapping_mul(i + 77).to_be_bytes()[2])
             .collect();
         store
             .write(puts(Family::DueHour, &[(&key(n), &value)]))
@@ -293,7 +293,7 @@ fn a_flipped_byte_is_an_error_or_harmless_and_never_another_answer() {
     for n in 0..600_u32 {
         let key = n.wrapping_mul(2_654_435_761).to_be_bytes();
         store
-            .write(puts(Family::Live, &[(&key, &[n as u8; 90])]))
+            .write(puts(Family::Live, &[(&key, &[n.to_be_bytes()[3]; 90])]))
             .unwrap();
     }
     store.flush().unwrap();

@@ -271,6 +271,7 @@ proptest! {
 /// Not a check but a measure: `cargo test --release -- --ignored --nocapture txn_cost`.
 #[test]
 #[ignore = "a measurement"]
+#[allow(clippy::disallowed_methods, reason = "it measures real time")]
 fn txn_cost() {
     const CREATES: usize = 256;
     const ROUNDS: usize = 400;

@@ -25,8 +25,9 @@ fn child(test: &str, place: &Path, step: &str) -> Child {
         .unwrap()
 }
 
-fn place() -> PathBuf {
-    PathBuf::from(std::env::var_os(PLACE).expect("is run by its parent test"))
+/// Where a child works; `None` when it was not started by its parent test and has nothing to do.
+fn place() -> Option<PathBuf> {
+    std::env::var_os(PLACE).map(PathBuf::from)
 }
 
 fn number_in(view: &dyn View, family: Family) -> u64 {
@@ -54,8 +55,9 @@ fn nth_write(n: u64) -> WriteBatch {
 #[test]
 #[ignore = "is killed by its parent test"]
 fn child_writes_without_end() {
+    let Some(place) = place() else { return };
     // Small memtables: about every 1,500 writes RocksDB flushes of its own accord.
-    let store = RocksStore::open(&place(), &RocksMemory::new(1 << 20, 6 << 20)).unwrap();
+    let store = RocksStore::open(&place, &RocksMemory::new(1 << 20, 6 << 20)).unwrap();
     let from = number_in(&store, Family::Meta);
     println!();
     for n in from + 1.. {
@@ -136,14 +138,16 @@ const STEPS: [(&str, &[u8]); 6] = [
 #[test]
 #[ignore = "aborts, for its parent test"]
 fn child_dies_in_mid_install() {
-    let step = std::env::var(STEP).expect("is run by its parent test");
+    let Some(place) = place() else { return };
+    let step = std::env::var_os(STEP).expect("the parent test names a step");
+    let step = step.into_string().unwrap();
     let die_after = |done: &str| {
         if done == step {
             std::process::abort();
         }
     };
-    let source = RocksStore::open(&place().join("source"), &memory()).unwrap();
-    let store = RocksStore::open(&place().join("target"), &memory()).unwrap();
+    let source = RocksStore::open(&place.join("source"), &memory()).unwrap();
+    let store = RocksStore::open(&place.join("target"), &memory()).unwrap();
     let mut staging = store.stage().unwrap();
     copy(&*source.checkpoint().unwrap(), &mut *staging, 1 << 20);
     die_after("received");
@@ -194,4 +198,70 @@ fn an_install_killed_at_any_step_leaves_the_old_or_the_new_content() {
             assert_eq!(names(&target), set(&[number, "CURRENT"]), "after {step}");
         }
     }
+}
+
+#[test]
+#[ignore = "runs into its parent test's file size limit"]
+fn child_writes_until_the_disk_refuses() {
+    let Some(place) = place() else { return };
+    let store = RocksStore::open(&place, &memory()).unwrap();
+    println!();
+    let mut seed = 1_u64;
+    for n in 1.. {
+        let mut batch = nth_write(n);
+        let noise = std::iter::repeat_with(|| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 56) as u8
+        });
+        batch.put(
+            Family::Body,
+            [b"big/", &n.to_be_bytes()[..]].concat(),
+            noise.take(50_000).collect(),
+        );
+        let written = store.write(batch);
+        let flushed = written.and_then(|()| if n % 20 == 0 { store.flush() } else { Ok(()) });
+        match flushed {
+            Ok(()) if n % 20 == 0 => println!("flushed {n}"),
+            Ok(()) => {}
+            Err(fault) => {
+                assert!(matches!(fault, Fault::Storage { .. }), "{fault}");
+                let again = store.write(nth_write(n + 1)).and_then(|()| store.flush());
+                assert!(again.is_err(), "a store that failed once goes on failing");
+                println!("refused {n}");
+                std::process::abort();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refusing_disk_is_an_error_and_what_was_flushed_before_stays() {
+    let dir = TempDir::new().unwrap();
+    // Twenty writes make a table of 1 MB; compaction of the first few runs into the limit.
+    let limited = "trap '' XFSZ; ulimit -f 5000; exec \"$0\" \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", limited])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .arg("store::rocks::tests::crash::child_writes_until_the_disk_refuses")
+        .env(PLACE, dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("refused "),
+        "{said} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let flushed = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("flushed "));
+    let flushed = flushed.map(|number| number.parse::<u64>().unwrap());
+    let flushed = flushed.max().expect("a flush fits");
+    let store = reopen(&dir).unwrap();
+    let numbers = Family::ALL.map(|family| number_in(&store, family));
+    assert!(
+        numbers.iter().all(|n| *n == numbers[0] && *n >= flushed),
+        "{numbers:?}, {flushed}"
+    );
 }

@@ -1,6 +1,13 @@
 //! Figures of the store on this machine, not checks:
 //! `cargo test --release --lib -- --ignored --nocapture --test-threads=1 rocks::tests::measure`.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "it measures real time and rounds"
+)]
+
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -118,6 +125,21 @@ fn multi_gets(store: &RocksStore, schedules: u64, what: &str) {
     println!("multi_get of 256, {what}: p50 {p50:?} p99 {p99:?} a key");
 }
 
+fn gets_and_snapshots(store: &RocksStore, schedules: u64) {
+    let (mut gets, mut snapshots) = (Vec::new(), Vec::new());
+    for round in 0..5_000_u64 {
+        let key = id(round * 7_919 % schedules);
+        let begun = Instant::now();
+        assert!(store.get(Family::Live, &key).unwrap().is_some());
+        gets.push(begun.elapsed());
+        let begun = Instant::now();
+        drop(store.snapshot());
+        snapshots.push(begun.elapsed());
+    }
+    let (get, snapshot) = (percentile(&mut gets, 50), percentile(&mut snapshots, 50));
+    println!("get p50 {get:?}, snapshot taken and dropped p50 {snapshot:?}");
+}
+
 /// Pops 100 due rows at a time from a cursor, with a flush now and then.
 fn pops(store: &RocksStore, rounds: u64) {
     let mut cursor = Vec::new();
@@ -212,6 +234,7 @@ fn store_figures() {
     println!("on disk: {} bytes each", bytes / schedules);
     multi_gets(&store, schedules, "present");
     multi_gets(&store, schedules, "absent");
+    gets_and_snapshots(&store, schedules);
     pops(&store, 2_000.min(schedules / 100));
     checkpoints(&store, schedules);
     println!(
