@@ -100,7 +100,8 @@ pub struct DeleteExecution {
     pub id: ExecutionId,
 }
 
-/// Moves what is due: waiting or backing off → ready; start deadline → expired. An item whose owner no longer has
+/// Moves what is due: waiting or backing off → ready (or dead-lettered, when `timeouts.total` has passed); deadline of a
+/// ready one → expired or dead-lettered. An item whose owner no longer has
 /// exactly this entry is passed over (it moved meanwhile). Items later than log time are passed over too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessDue {

@@ -392,7 +392,7 @@ pub enum Effect {
         execution: ExecutionId,
         /// Its state.
         state: ExecutionState,
-        /// Lateness of its first lease, for metrics; `None` if never leased.
+        /// The schedule whose execution it was: what comes next of an `after_end` rule, or at an overlap, may change.
         schedule: Option<ScheduleId>,
     },
     /// A pause, limit, weight or queue changed: admission must look again at everything.

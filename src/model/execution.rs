@@ -17,8 +17,13 @@ use crate::time::{Millis, Timestamp};
 pub const ATTEMPTS_KEPT_MAX: usize = 20;
 /// Releases and undelivered grants that spend no attempt; one more counts as a failure.
 pub const FREE_RELEASES_MAX: u32 = 100;
-/// Payloads up to this many bytes are stored inside the execution's row.
+/// Payloads up to this many bytes are stored inside the row of an open execution; a final one holds any.
 pub const INLINE_PAYLOAD_MAX: usize = 1_024;
+/// Longest error of an attempt and longest progress that apply stores, in bytes. Requests are cut to it before they
+/// are proposed; apply drops a longer one, because a value over the bound of the store would stop the node.
+pub const NOTE_MAX: usize = 16 * 1_024;
+/// Longest result that apply stores, in bytes; as [`NOTE_MAX`].
+pub const RESULT_MAX: usize = 64 * 1_024;
 
 /// States of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -192,7 +197,7 @@ pub struct CancelRequest {
 /// Where a payload is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoredPayload {
-    /// Inside the row: `template.payload` (at most [`INLINE_PAYLOAD_MAX`] bytes).
+    /// Inside the row: `template.payload` (at most [`INLINE_PAYLOAD_MAX`] bytes while it is open).
     Inline,
     /// In the body family under the execution's key; `template.payload` is empty.
     Body {
@@ -234,23 +239,25 @@ pub struct Execution {
     pub state: ExecutionState,
     /// Log time of the last change of state that rewrote this row.
     pub state_since: Timestamp,
-    /// End of backoff, when backing off.
+    /// End of backoff, when backing off; end of the delay, when waiting after a delayed release.
     pub next_attempt_at: Option<Timestamp>,
-    /// Its one entry in the due index: due time, end of backoff, or start deadline.
+    /// Its one entry in the due index: due time, end of backoff or delay (or `timeouts.total`, if that comes first);
+    /// while ready, the deadline that ends it there ([`Execution::ready_deadline`]). `None` while leased.
     pub due_key: Option<DueKey>,
     /// Time used in its key in a ready or parked line, while ready.
     pub line_at: Option<Timestamp>,
     /// Ready, but waiting in the parked line of its concurrency key.
     pub parked: bool,
-    /// Attempts spent.
+    /// Attempts spent by leases that have ended; a live lease spends one more.
     pub attempts_started: u32,
     /// Leases lost, ever.
     pub lease_losses: u32,
-    /// Leases lost since the last report.
+    /// Leases lost since a worker last reported (failure or release).
     pub lease_losses_in_row: u32,
     /// Releases and undelivered grants.
     pub releases: u32,
-    /// Log time of the first lease.
+    /// Log time of the first lease that reached its worker. Written when that lease ends: while it lives, the answer
+    /// is the lease's `granted_at`.
     pub started_at: Option<Timestamp>,
     /// Last progress that a worker gave (JSON text, at most 16 KiB); empty: none.
     #[serde(with = "serde_bytes")]
@@ -263,6 +270,24 @@ pub struct Execution {
     pub attempts: Vec<Attempt>,
     /// Token of the last change by a person.
     pub revision: u64,
+}
+
+impl Execution {
+    /// Log time at which `timeouts.total` ends it; `None`: no such bound, or no lease has ended yet.
+    #[must_use]
+    pub fn total_deadline(&self) -> Option<Timestamp> {
+        let total = self.template.timeouts.total?;
+        self.started_at.map(|at| at.plus(total))
+    }
+
+    /// Log time at which it ends if it is still ready: `timeouts.start` before the first lease, else `timeouts.total`.
+    #[must_use]
+    pub fn ready_deadline(&self) -> Option<Timestamp> {
+        match self.started_at {
+            None => self.template.timeouts.start.map(|d| self.due_at.plus(d)),
+            Some(_) => self.total_deadline(),
+        }
+    }
 }
 
 /// Why a final execution is final.
@@ -309,7 +334,7 @@ impl FinalReason {
 /// The history row of an execution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinalExecution {
-    /// Its last image; `state` is final.
+    /// Its last image; `state` is final and the payload is inline, whatever its size.
     pub execution: Execution,
     /// Why.
     pub reason: FinalReason,

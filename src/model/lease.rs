@@ -1,11 +1,12 @@
 //! Leases: the time-limited exclusive right of one worker to one attempt.
 //!
-//! Callers: `state::leases`, `leader` (deadline wheel), `api`. One row each in the live family, all held in memory on
+//! Callers: `state`, `leader` (deadline wheel), `api`. One row each in the live family, all held in memory on
 //! every node. Invariant: at most one per execution; its token is larger than that of any earlier one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ExecutionId, QueueNo, TenantNo, WorkerId};
+use crate::model::execution::AttemptOutcome;
 use crate::time::{Millis, Timestamp};
 
 /// A live lease.
@@ -54,19 +55,40 @@ impl Lease {
         self.deadline_at.max(took_office_at.plus(self.duration))
     }
 
+    /// The start confirmation's deadline, with a fresh window after the last taking of office.
+    fn effective_confirm_by(&self, took_office_at: Timestamp) -> Option<Timestamp> {
+        let by = self.confirm_by_at?;
+        Some(by.max(took_office_at.plus(by.since(self.granted_at))))
+    }
+
     /// The first instant at which something ends this lease without a call from its worker.
     #[must_use]
     pub fn ends_at(&self, took_office_at: Timestamp) -> Timestamp {
-        let mut end = self.effective_deadline(took_office_at);
-        for bound in [
-            self.attempt_deadline_at,
-            self.total_deadline_at,
-            self.confirm_by_at,
-        ] {
-            if let Some(bound) = bound {
-                end = end.min(bound);
+        self.first_bound(took_office_at).0
+    }
+
+    /// The first instant at which something ends this lease without a call from its worker, and how its attempt ends
+    /// then. The lease lives strictly before it. Of bounds at one instant, the wider one decides: total, attempt,
+    /// start confirmation, deadline.
+    #[must_use]
+    pub fn first_bound(&self, took_office_at: Timestamp) -> (Timestamp, AttemptOutcome) {
+        let mut first = (
+            self.effective_deadline(took_office_at),
+            AttemptOutcome::LeaseExpired,
+        );
+        let bounds = [
+            (
+                self.effective_confirm_by(took_office_at),
+                AttemptOutcome::StartUnconfirmed,
+            ),
+            (self.attempt_deadline_at, AttemptOutcome::AttemptTimeout),
+            (self.total_deadline_at, AttemptOutcome::TotalTimeout),
+        ];
+        for (at, outcome) in bounds {
+            if let Some(at) = at.filter(|at| *at <= first.0) {
+                first = (at, outcome);
             }
         }
-        end
+        first
     }
 }

@@ -68,14 +68,16 @@ impl RetryPolicy {
     }
 
     /// [`RetryPolicy::backoff`] moved by jitter: `draw` is uniform over all of `u32` and chosen by the leader
-    /// before proposing, so that every node computes the same. The result never exceeds `max_backoff`.
+    /// before proposing, so that every node computes the same. The result never exceeds `max_backoff`, and is zero only when the
+    /// backoff is.
     #[must_use]
     pub fn jittered_backoff(&self, n: u32, draw: u32) -> Millis {
         let base = self.backoff(n).0;
         let reach = u128::from(base) * u128::from(self.jitter_milli.min(1_000)) / 1_000;
         let offset = reach * 2 * u128::from(draw) / u128::from(u32::MAX);
         let moved = u128::from(base) + offset - reach;
-        Millis(u64::try_from(moved).unwrap_or(u64::MAX)).min(self.max_backoff)
+        let least = base.min(1);
+        Millis(u64::try_from(moved).unwrap_or(u64::MAX).max(least)).min(self.max_backoff)
     }
 }
 
@@ -181,6 +183,14 @@ pub struct PauseInfo {
     pub since: Timestamp,
     /// Log time at which it ends by itself; `None`: on resume only.
     pub until: Option<Timestamp>,
+}
+
+impl PauseInfo {
+    /// Whether it still holds at log time `now`: a timed pause ends at `until` even before anybody removes it.
+    #[must_use]
+    pub fn holds_at(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
 }
 
 /// A rate: `count` per `per`, with at most `burst` at once. Decided by GCRA on log time.

@@ -26,6 +26,7 @@ use crate::model::history::ChosenId;
 use crate::state::apply::Verdict;
 use crate::state::context::Context;
 use crate::state::history::is_kept;
+use crate::state::resident::Resident;
 use crate::store::Family;
 use crate::store::keys::{self, RetentionClass};
 
@@ -142,7 +143,7 @@ const NO_TENANT: TenantNo = TenantNo(0);
 
 /// The tenant under which a command's idempotency answer is kept: 0 for a command about no tenant, about one that
 /// does not exist, or about the tenant itself (it may come into being by this very command).
-pub(super) fn tenant_of(context: &Context<'_>, command: &Command) -> TenantNo {
+pub(super) fn tenant_of(state: &Resident, command: &Command) -> TenantNo {
     let name = match command {
         Command::Admin(AdminCommand::PutKey(c)) => &c.tenant,
         Command::Admin(_) | Command::Lease(_) => return NO_TENANT,
@@ -162,7 +163,7 @@ pub(super) fn tenant_of(context: &Context<'_>, command: &Command) -> TenantNo {
             ExecutionCommand::ProcessDue(_) => return NO_TENANT,
         },
     };
-    context.tenant(name).unwrap_or(NO_TENANT)
+    state.tenant_numbers.get(name).copied().unwrap_or(NO_TENANT)
 }
 
 /// The answer to a write of anything but a schedule or an execution.

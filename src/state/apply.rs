@@ -81,7 +81,7 @@ fn apply_envelope(
     let Some(key) = envelope.idempotency else {
         return Ok(settle(dispatch(context, &envelope.command)?));
     };
-    let tenant = admin::tenant_of(context, &envelope.command);
+    let tenant = admin::tenant_of(context.state, &envelope.command);
     if let Some(answer) = recall(context, tenant, key)? {
         return Ok(answer);
     }
@@ -136,17 +136,22 @@ fn dispatch(context: &mut Context<'_>, command: &Command) -> Verdict {
     }
 }
 
+/// The buckets in which an answer may be, newest first.
+pub(super) fn idempotency_buckets(
+    state: &Resident,
+    newest: u32,
+) -> impl Iterator<Item = u32> + use<> {
+    let oldest = newest.saturating_sub(IDEMPOTENCY_BUCKETS - 1);
+    (oldest.max(state.cluster.idempotency_from)..=newest).rev()
+}
+
 fn recall(
     context: &Context<'_>,
     tenant: TenantNo,
     key: Idempotency,
 ) -> Result<Option<Outcome>, Fault> {
     let newest = keys::idempotency_bucket(context.now);
-    for back in 0..IDEMPOTENCY_BUCKETS {
-        let bucket = newest.saturating_sub(back);
-        if bucket < context.state.cluster.idempotency_from {
-            break;
-        }
+    for bucket in idempotency_buckets(context.state, newest) {
         let row = keys::idempotency(bucket, tenant, &key.hash);
         if let Some(record) = context.get::<IdempotencyRecord>(Family::Keys, &row)? {
             return Ok(Some(if record.fingerprint == key.fingerprint {

@@ -5,7 +5,7 @@
 use crate::command::Expect;
 use crate::command::outcome::{Quota, Refusal};
 use crate::fault::Fault;
-use crate::ids::{QueueId, QueueNo, TenantNo};
+use crate::ids::{ExecutionId, QueueId, QueueNo, TenantNo};
 use crate::model::history::AuditRecord;
 use crate::state::context::{Context, QUEUES_MAX, shift};
 use crate::state::history::KEEP_DEAD;
@@ -92,6 +92,15 @@ impl Context<'_> {
     ) -> Result<(), Fault> {
         shift(&mut self.counts_mut(from, tenant).schedules, -1)?;
         shift(&mut self.counts_mut(to, tenant).schedules, 1)
+    }
+
+    /// Name of an execution in audit records.
+    #[must_use]
+    pub fn execution_name(&self, tenant: TenantNo, id: &ExecutionId) -> String {
+        match self.state.tenants.get(&tenant) {
+            Some(row) => format!("{}/{id}", row.id),
+            None => id.as_str().to_owned(),
+        }
     }
 
     /// Records that the present caller changed something: one row of the audit class. `tenant` is 0 for what belongs

@@ -294,8 +294,8 @@ impl<'a> Context<'a> {
     // ---- lines ------------------------------------------------------------------------------------------------
 
     /// Puts a ready execution into its ready line, or parks it at its concurrency key when that is full. Sets `state`,
-    /// `state_since`, `line_at` and `parked`, counts it, and arms its start deadline if it has one and was never
-    /// leased. The caller writes the row.
+    /// `state_since`, `line_at` and `parked`, counts it, and arms the deadline that ends it while ready, if it has one. Its
+    /// former due entry is out of the index. The caller writes the row.
     ///
     /// # Errors
     /// Any [`Fault`].
@@ -305,12 +305,10 @@ impl<'a> Context<'a> {
         execution.next_attempt_at = None;
         execution.line_at = Some(line_at);
         execution.parked = self.key_is_full(execution);
-        if let (Some(start), None) = (execution.template.timeouts.start, execution.started_at) {
-            let deadline = execution.due_at.plus(start);
-            let id = execution.id.as_str().to_owned();
-            execution.due_key =
-                Some(self.arm(execution.tenant, DueKind::StartDeadline, &id, deadline));
-        }
+        execution.due_key = execution.ready_deadline().map(|deadline| {
+            let id = execution.id.as_str();
+            self.arm(execution.tenant, DueKind::StartDeadline, id, deadline)
+        });
         if execution.parked {
             self.park(execution)
         } else {

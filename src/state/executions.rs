@@ -5,7 +5,14 @@
 //!    chosen id, a unique key, a payload over [`INLINE_PAYLOAD_MAX`], a start deadline.
 //! 2. An open execution that is not leased has exactly one next event: a due entry, or a place in a line.
 
-use crate::command::outcome::{Quota, Refusal};
+mod due;
+mod submit;
+
+pub(super) use due::process_due;
+pub(super) use submit::submit;
+
+use crate::command::executions::DeleteExecution;
+use crate::command::outcome::{Outcome, Quota, Refusal, Written};
 use crate::fault::Fault;
 use crate::ids::{ExecutionId, QueueNo, TenantNo};
 use crate::model::execution::{
@@ -15,8 +22,9 @@ use crate::model::history::{ChosenId, UniqueHolder};
 use crate::model::schedule::JobTemplate;
 use crate::state::apply::Verdict;
 use crate::state::context::{Context, Counted};
+use crate::state::history;
 use crate::store::due::DueKind;
-use crate::store::{Family, keys};
+use crate::store::{Family, View, keys};
 use crate::time::Timestamp;
 
 /// What a new execution is made of.
@@ -57,7 +65,7 @@ pub(super) fn create(
     context: &mut Context<'_>,
     new: NewExecution,
 ) -> Result<Result<ExecutionId, Refusal>, Fault> {
-    if let Err(refusal) = room_for(context, new.tenant, Some(new.queue)) {
+    if let Err(refusal) = room_for(context, new.tenant, Some(new.queue), None) {
         return Ok(Err(refusal));
     }
     let mut execution = assemble(context, new);
@@ -77,7 +85,8 @@ pub(super) fn create(
     Ok(Ok(execution.id))
 }
 
-/// Whether the tenant may create one more execution in the queue (`None`: one that does not exist yet).
+/// Whether the tenant may create one more execution in the queue (`None`: one that does not exist yet). `leaving` is an
+/// open one of the tenant that goes first.
 ///
 /// # Errors
 /// [`Refusal::QueueNotAllowed`]; [`Refusal::QuotaExceeded`] for `open_executions_max` and `max_pending`.
@@ -85,6 +94,7 @@ pub(super) fn room_for(
     context: &Context<'_>,
     tenant: TenantNo,
     queue: Option<QueueNo>,
+    leaving: Option<&Execution>,
 ) -> Result<(), Refusal> {
     let open_max = context
         .state
@@ -93,7 +103,12 @@ pub(super) fn room_for(
         .and_then(|row| row.spec.open_executions_max);
     if let Some(limit) = open_max {
         let current = context.state.usage.get(&tenant).map_or(0, |u| u.open);
-        within(Quota::OpenExecutions, limit, current)?;
+        let leaving = u64::from(leaving.is_some());
+        within(
+            Quota::OpenExecutions,
+            limit,
+            current.saturating_sub(leaving),
+        )?;
     }
     let Some(no) = queue else { return Ok(()) };
     if !context.tenant_may_use(no, tenant) {
@@ -101,7 +116,10 @@ pub(super) fn room_for(
     }
     let queue = context.state.queues.get(&no);
     if let Some(limit) = queue.and_then(|q| q.spec.max_pending) {
-        within(Quota::MaxPending, limit, context.state.queue_pending(no))?;
+        let is_pending = |e: &Execution| e.queue == no && e.state != ExecutionState::BackingOff;
+        let leaving = u64::from(leaving.is_some_and(is_pending));
+        let current = context.state.queue_pending(no);
+        within(Quota::MaxPending, limit, current.saturating_sub(leaving))?;
     }
     Ok(())
 }
@@ -181,21 +199,35 @@ fn store_apart(context: &mut Context<'_>, execution: &mut Execution) -> Result<(
     Ok(())
 }
 
-pub(super) fn submit(
-    _: &mut Context<'_>,
-    _: &crate::command::executions::SubmitExecution,
-) -> Verdict {
-    Ok(Err(crate::command::outcome::Refusal::Superseded))
-}
-pub(super) fn delete(
-    _: &mut Context<'_>,
-    _: &crate::command::executions::DeleteExecution,
-) -> Verdict {
-    Ok(Err(crate::command::outcome::Refusal::Superseded))
-}
-pub(super) fn process_due(
-    _: &mut Context<'_>,
-    _: &crate::command::executions::ProcessDue,
-) -> Verdict {
-    Ok(Err(crate::command::outcome::Refusal::Superseded))
+/// Deletes a final execution: its history row and the pointer of a chosen id. Its ledger row stays.
+pub(super) fn delete(context: &mut Context<'_>, command: &DeleteExecution) -> Verdict {
+    let tenant = match context.tenant(&command.tenant) {
+        Ok(tenant) => tenant,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let row = keys::execution(tenant, &command.id);
+    if context.txn.contains(Family::Live, &row)? {
+        return Ok(Err(Refusal::NotFinal));
+    }
+    let found = history::find_final(
+        &mut |family, key| View::get(&context.txn, family, key),
+        &context.state.cluster,
+        context.now,
+        tenant,
+        &command.id,
+    )?;
+    let Some((class, bucket, done)) = found else {
+        return Ok(Err(Refusal::ExecutionNotFound));
+    };
+    let key = keys::final_execution(class, bucket, tenant, &command.id);
+    context.delete(Family::History, key);
+    if done.execution.chosen_id {
+        context.delete(Family::Keys, keys::pointer(&command.id, tenant));
+    }
+    let target = context.execution_name(tenant, &command.id);
+    context.audit(tenant, "execution.delete", target)?;
+    Ok(Ok(Outcome::Written {
+        written: Written::Deleted,
+        revision: context.token,
+    }))
 }

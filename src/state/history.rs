@@ -3,6 +3,8 @@
 //! Purpose: one rule for where a final execution is, for apply and for reads. Callers: `state`, `api` reads.
 //! Invariant: a row in a bucket below its class's watermark is absent, bytes present or not.
 
+use std::collections::BTreeSet;
+
 use crate::fault::Fault;
 use crate::ids::{ExecutionId, QueueNo, TenantNo};
 use crate::model::cluster::ClusterState;
@@ -86,6 +88,64 @@ pub fn find_final(
             let found = probe(get, cluster, class, bucket, tenant, id)?;
             if found.is_some() {
                 return Ok(found);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Retention classes in which the queues of now put final executions.
+#[must_use]
+pub fn classes_in_use(resident: &Resident) -> BTreeSet<RetentionClass> {
+    let of = |queue: &QueueNo| {
+        [
+            ExecutionState::Succeeded,
+            ExecutionState::Cancelled,
+            ExecutionState::DeadLettered,
+        ]
+        .map(|state| class_for(resident, *queue, state))
+    };
+    resident.queues.keys().flat_map(of).collect()
+}
+
+/// Where [`find_recent`] looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Recent<'a> {
+    /// In these classes.
+    pub classes: &'a BTreeSet<RetentionClass>,
+    /// Log time.
+    pub now: Timestamp,
+    /// This far back.
+    pub back: Millis,
+}
+
+/// As [`find_final`], for one that ended lately: a chosen id is always found, a minted one costs a few reads a class.
+///
+/// # Errors
+/// Any [`Fault`] of `get` or of decoding.
+pub fn find_recent(
+    get: &mut dyn FnMut(Family, &[u8]) -> Result<Option<Vec<u8>>, Fault>,
+    cluster: &ClusterState,
+    recent: Recent<'_>,
+    tenant: TenantNo,
+    id: &ExecutionId,
+) -> Result<Option<FinalExecution>, Fault> {
+    if let Some(bytes) = get(Family::Keys, &keys::pointer(id, tenant))? {
+        let chosen: ChosenId = value::decode(&bytes)?;
+        let Some((class, bucket)) = chosen.history else {
+            return Ok(None);
+        };
+        let found = probe(get, cluster, RetentionClass(class), bucket, tenant, id)?;
+        return Ok(found.map(|(_, _, done)| done));
+    }
+    for class in recent.classes {
+        let oldest = class.bucket(recent.now.minus(recent.back));
+        for bucket in kept_buckets(cluster, *class, recent.now) {
+            if bucket < oldest {
+                break;
+            }
+            if let Some((_, _, done)) = probe(get, cluster, *class, bucket, tenant, id)? {
+                return Ok(Some(done));
             }
         }
     }

@@ -17,11 +17,15 @@ mod cancel;
 mod checks;
 mod executions;
 mod expiry;
+mod finishing;
 mod firing;
 mod grants;
+mod lease_end;
+mod limits;
 mod parking;
 mod prefetch;
 mod reports;
+mod retrying;
 mod schedules;
 #[cfg(test)]
 mod testkit;

@@ -25,6 +25,21 @@ impl Context<'_> {
     }
 }
 
+/// Lets the head of a parked line take a slot that has come free. Called when a lease of the key ends, or when an
+/// execution that was offered leaves its line without one.
+///
+/// # Errors
+/// As [`promote_heads`].
+pub(super) fn fill_slot(
+    context: &mut Context<'_>,
+    tenant: TenantNo,
+    key: &str,
+) -> Result<(), Fault> {
+    let most = context.free_slots(tenant, key).min(1);
+    promote_heads(context, tenant, key, most)?;
+    Ok(())
+}
+
 /// Moves up to `most` heads of a parked line to their ready lines, in the line's order. Answers how many.
 ///
 /// # Errors

@@ -220,6 +220,12 @@ impl Resident {
         Some(lease)
     }
 
+    /// A live lease, to change what no derived index follows: deadlines, progress, the request to cancel. The caller
+    /// writes the row.
+    pub fn lease_mut(&mut self, key: &LeaseKey) -> Option<&mut Lease> {
+        self.leases.get_mut(key)
+    }
+
     /// The live lease on an execution.
     #[must_use]
     pub fn lease(&self, tenant: TenantNo, id: &ExecutionId) -> Option<&Lease> {

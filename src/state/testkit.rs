@@ -142,7 +142,7 @@ impl World {
 
     /// Submits and answers the id.
     pub(crate) fn submit(&mut self, submission: SubmitExecution) -> ExecutionId {
-        match self.one(submit(submission)) {
+        match self.one(submit_command(submission)) {
             Outcome::Submitted { execution, .. } => execution,
             other => panic!("submit answered {other:?}"),
         }
@@ -157,7 +157,7 @@ impl World {
     /// Grants `ids` of queue `queue` to `worker` in one command.
     pub(crate) fn grant_all(&mut self, worker: &str, ids: &[&ExecutionId]) -> Vec<GrantResult> {
         let items: Vec<GrantItem> = ids.iter().map(|id| self.grant_item(id)).collect();
-        match self.one(grant(worker, None, items)) {
+        match self.one(grant_command(worker, None, items)) {
             Outcome::Granted(results) => results,
             other => panic!("grant answered {other:?}"),
         }
@@ -206,7 +206,7 @@ impl World {
             lease: reference(lease),
             action,
         };
-        let command = report(worker, vec![item]);
+        let command = report_command(worker, vec![item]);
         match self.one_received(command, Some(received_at)) {
             Outcome::Reported(mut results) => results.pop().expect("one item, one result"),
             other => panic!("report answered {other:?}"),
@@ -229,7 +229,7 @@ impl World {
 
     /// Cancels an execution of tenant `default`.
     pub(crate) fn cancel(&mut self, id: &ExecutionId, mode: CancelMode) -> Outcome {
-        self.one(cancel(id, mode))
+        self.one(cancel_command(id, mode))
     }
 
     /// Processes every due entry of an execution up to now, as the leader would. Answers how many were carried out.
@@ -378,12 +378,12 @@ pub(crate) fn submission(due_at: Timestamp) -> SubmitExecution {
 }
 
 /// A submission as a command.
-pub(crate) fn submit(submission: SubmitExecution) -> Command {
+pub(crate) fn submit_command(submission: SubmitExecution) -> Command {
     Command::Execution(ExecutionCommand::Submit(Box::new(submission)))
 }
 
 /// A cancel of an execution of tenant `default`.
-pub(crate) fn cancel(id: &ExecutionId, mode: CancelMode) -> Command {
+pub(crate) fn cancel_command(id: &ExecutionId, mode: CancelMode) -> Command {
     Command::Execution(ExecutionCommand::Cancel(CancelExecution {
         tenant: TenantId::default_tenant(),
         id: id.clone(),
@@ -393,7 +393,11 @@ pub(crate) fn cancel(id: &ExecutionId, mode: CancelMode) -> Command {
 }
 
 /// A grant of [`LEASE`] without start confirmation.
-pub(crate) fn grant(worker: &str, request_id: Option<&str>, items: Vec<GrantItem>) -> Command {
+pub(crate) fn grant_command(
+    worker: &str,
+    request_id: Option<&str>,
+    items: Vec<GrantItem>,
+) -> Command {
     Command::Lease(LeaseCommand::Grant(GrantLeases {
         worker: worker_id(worker),
         request_id: request_id.map(str::to_owned),
@@ -404,7 +408,7 @@ pub(crate) fn grant(worker: &str, request_id: Option<&str>, items: Vec<GrantItem
 }
 
 /// A report.
-pub(crate) fn report(worker: &str, items: Vec<ReportItem>) -> Command {
+pub(crate) fn report_command(worker: &str, items: Vec<ReportItem>) -> Command {
     Command::Lease(LeaseCommand::Report(ReportLeases {
         worker: worker_id(worker),
         items,

@@ -112,9 +112,9 @@ impl DueKey {
 pub enum DueKind {
     /// A schedule's next occurrence; id: schedule.
     Occurrence = 1,
-    /// A waiting or backing-off execution; id: execution.
+    /// The next event of a waiting or backing-off execution: it becomes ready, or `timeouts.total` ends it; id: execution.
     Execution = 2,
-    /// The start deadline of a ready execution; id: execution.
+    /// The deadline of a ready execution: `timeouts.start`, or after a first lease `timeouts.total`; id: execution.
     StartDeadline = 3,
     /// The removal of a completed schedule; id: schedule.
     Removal = 4,
