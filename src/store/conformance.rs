@@ -1,10 +1,11 @@
 //! One suite of behaviours for every implementation of [`StateStore`].
 //!
-//! Purpose: the memory store, which simulation trusts, and the RocksDB store, which users trust, must not differ.
-//! Callers: `mem/tests.rs` and `rocks/tests.rs`, through [`conformance_suite`]; every behaviour becomes one test
-//! of each store.
-//! Order of reading: this file holds the subject and small checks; `reads`, `writes`, `transfer` and `histories`
-//! hold the behaviours.
+//! Purpose: the memory store, which simulation trusts, and the RocksDB store, which users trust,
+//! must not differ.
+//! Callers: `mem/tests.rs` and `rocks/tests.rs`, through [`conformance_suite`]; every behaviour
+//! becomes one test of each store.
+//! Order of reading: this file holds the subject and small checks; `reads`, `writes`, `transfer`
+//! and `histories` hold the behaviours.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -33,7 +34,8 @@ pub(super) trait Subject: Sized {
     /// A new empty store.
     fn create(&self) -> Arc<Self::Store>;
 
-    /// Ends the process that holds `store`, in a way that may lose unflushed writes, and opens it again.
+    /// Ends the process that holds `store`, in a way that may lose unflushed writes, and opens it
+    /// again.
     fn restart(&self, store: Arc<Self::Store>) -> Arc<Self::Store>;
 }
 

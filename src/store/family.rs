@@ -2,13 +2,16 @@
 //!
 //! Purpose: name the ten column families once, and hold one thing for each of them without hashing.
 //! Callers: everything that touches the store.
-//! Invariant: the numbers run from 0 without a gap, in the order of [`Family::ALL`] (a test says so).
+//! Invariant: the numbers run from 0 without a gap, in the order of [`Family::ALL`] (a test says
+//! so).
 
-/// The fixed families (column families in RocksDB). Created once, never added or dropped while running.
+/// The fixed families (column families in RocksDB). Created once, never added or dropped while
+/// running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Family {
-    /// Singletons: applied position, membership, cluster settings, watermarks, tenants, queues, counters.
+    /// Singletons: applied position, membership, cluster settings, watermarks, tenants, queues,
+    /// counters.
     Meta = 0,
     /// Hot records: schedules, open executions, live leases.
     Live = 1,

@@ -1,16 +1,17 @@
 //! The store in memory, with a durable image of its own.
 //!
-//! Purpose: a store for tests and simulation that loses on a crash what a real one may lose: [`MemStore::crash`]
-//! keeps the durable image and a chosen prefix of the writes since the last flush. Faults can be injected.
+//! Purpose: a store for tests and simulation that loses on a crash what a real one may lose:
+//! [`MemStore::crash`] keeps the durable image and a chosen prefix of the writes since the last
+//! flush. Faults can be injected.
 //! Callers: tests, `raft-tests`.
 //! Invariants:
 //! 1. Visible content = durable image + every pending write, in order.
 //! 2. Everything is deterministic: no clock, randomness, thread or hash order.
 //! 3. A handle from before a crash refuses everything, as a dead process would.
 //!
-//! Images are persistent maps (`imbl`, B-trees shared node by node), so that a snapshot, a flush and a crash copy
-//! a few counts however many rows there are; version lists under a lock would need garbage collection and would
-//! hold the lock during scans.
+//! Images are persistent maps (`imbl`, B-trees shared node by node), so that a snapshot, a flush
+//! and a crash copy a few counts however many rows there are; version lists under a lock would need
+//! garbage collection and would hold the lock during scans.
 //!
 //! Tests: `mem/tests.rs` and the conformance suite.
 
@@ -48,8 +49,8 @@ pub enum MemStep {
     Seal,
     /// [`StateStore::install`] before the switch: the old content stays.
     Install,
-    /// [`StateStore::install`] between the switch and its sync: a crash then keeps the old or the new content,
-    /// as the number of kept writes says (the switch counts as one).
+    /// [`StateStore::install`] between the switch and its sync: a crash then keeps the old or the
+    /// new content, as the number of kept writes says (the switch counts as one).
     InstallSync,
 }
 
@@ -127,9 +128,9 @@ impl MemStore {
         }
     }
 
-    /// Power loss: the disk keeps its durable image and the first `keep` writes after it (all of them if there
-    /// are fewer). This handle, its stagings and injected faults are dead; the answer is the store as the next
-    /// process opens it.
+    /// Power loss: the disk keeps its durable image and the first `keep` writes after it (all of
+    /// them if there are fewer). This handle, its stagings and injected faults are dead; the answer
+    /// is the store as the next process opens it.
     #[must_use]
     pub fn crash(&self, keep: usize) -> Self {
         let mut disk = self.disk.lock();
@@ -266,8 +267,9 @@ impl StateStore for MemStore {
         Ok(())
     }
 
-    /// As whole files would go: at once and for good, whatever a crash undoes later; only rows that were flushed
-    /// and not written since; never the outermost rows of the range, as if their files reached beyond it.
+    /// As whole files would go: at once and for good, whatever a crash undoes later; only rows that
+    /// were flushed and not written since; never the outermost rows of the range, as if their files
+    /// reached beyond it.
     fn discard_files(&self, family: Family, range: &KeyRange) -> Result<(), Fault> {
         let mut disk = self.alive()?;
         let mut inner = Vec::new();

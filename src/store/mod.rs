@@ -1,12 +1,15 @@
 //! The store: ordered keys and values in a fixed set of families.
 //!
-//! Purpose: the narrow interface that the state machine stands on, with two implementations under one
-//! conformance suite: memory (separate volatile and durable images, for tests and simulation) and RocksDB.
-//! Callers: `state` (through [`Txn`]), `leader` and `api` reads (through [`View`]), `raft` (checkpoints).
+//! Purpose: the narrow interface that the state machine stands on, with two implementations under
+//! one conformance suite: memory (separate volatile and durable images, for tests and simulation)
+//! and RocksDB.
+//! Callers: `state` (through [`Txn`]), `leader` and `api` reads (through [`View`]), `raft`
+//! (checkpoints).
 //! Invariants:
 //! 1. Keys are compared as unsigned bytes; a scan sees each live key of its range once, in order.
 //! 2. [`StateStore::write`] is atomic over families and visible at once; it is durable after
-//!    [`StateStore::flush`], and after a crash the store holds a prefix of the writes, cut between two of them.
+//!    [`StateStore::flush`], and after a crash the store holds a prefix of the writes, cut between
+//!    two of them.
 //! 3. One writer at a time (the apply thread); any number of readers.
 
 pub mod due;
@@ -84,8 +87,8 @@ pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether `name` can name a file of a checkpoint: letters, digits, `.`, `_`, `-`, not starting with a dot, at
-/// most 128 bytes. Nothing that leaves its directory passes.
+/// Whether `name` can name a file of a checkpoint: letters, digits, `.`, `_`, `-`, not starting
+/// with a dot, at most 128 bytes. Nothing that leaves its directory passes.
 #[must_use]
 pub fn is_plain_file_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
@@ -118,7 +121,8 @@ pub trait View: Send + Sync {
     /// As [`View::get`].
     fn multi_get(&self, family: Family, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Fault>;
 
-    /// Visits the pairs of `range` in order until the end or `Break`. An engine error is never a short scan.
+    /// Visits the pairs of `range` in order until the end or `Break`. An engine error is never a
+    /// short scan.
     ///
     /// # Errors
     /// As [`View::get`].
@@ -131,7 +135,8 @@ pub trait View: Send + Sync {
     ) -> Result<(), Fault>;
 }
 
-/// Ordered puts and deletes that become visible together. A later operation on a key replaces an earlier one.
+/// Ordered puts and deletes that become visible together. A later operation on a key replaces an
+/// earlier one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteBatch {
     /// In order of issue; `None` deletes.
@@ -165,7 +170,8 @@ pub trait Checkpoint: Send + Sync {
     /// The files, sorted by name.
     fn files(&self) -> &[CheckpointFile];
 
-    /// Up to `len` bytes of file `name` at `offset`; shorter only at its end. Memory is bounded by `len`.
+    /// Up to `len` bytes of file `name` at `offset`; shorter only at its end. Memory is bounded by
+    /// `len`.
     ///
     /// # Errors
     /// [`Fault::Storage`].
@@ -178,7 +184,8 @@ pub trait Checkpoint: Send + Sync {
     fn view(&self) -> Result<Arc<dyn View>, Fault>;
 }
 
-/// A place where the files of a checkpoint from another node are put together. Dropping it removes them.
+/// A place where the files of a checkpoint from another node are put together. Dropping it removes
+/// them.
 pub trait Staging: Send + Sync {
     /// Appends `bytes` to file `name` (created at the first call). Bytes arrive in order.
     ///
@@ -225,15 +232,16 @@ pub trait StateStore: View + 'static {
     /// [`Fault::Storage`].
     fn stage(&self) -> Result<Box<dyn Staging>, Fault>;
 
-    /// Makes a sealed staging the content of this store, atomically: a kill at any step leaves the old or the
-    /// new content. Durable on return. Snapshots taken before keep the old content.
+    /// Makes a sealed staging the content of this store, atomically: a kill at any step leaves the
+    /// old or the new content. Durable on return. Snapshots taken before keep the old content.
     ///
     /// # Errors
     /// [`Fault::Storage`].
     fn install(&self, staged: Box<dyn Staging>) -> Result<(), Fault>;
 
-    /// Hint: keys of `family` inside `range` are absent for every reader already (below a replicated and flushed
-    /// watermark); whole files of them may be deleted. Does nothing where that is not worth it.
+    /// Hint: keys of `family` inside `range` are absent for every reader already (below a
+    /// replicated and flushed watermark); whole files of them may be deleted. Does nothing where
+    /// that is not worth it.
     ///
     /// # Errors
     /// [`Fault::Storage`].

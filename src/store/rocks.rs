@@ -7,9 +7,9 @@
 //! 2. The content is the instance that `CURRENT` names; an install switches that one name.
 //! 3. An instance with families or a marker that this build does not know is not opened.
 //!
-//! Order of reading: `options` (memory and tuning), `directory` (layout on disk), `instance` (opening, reading),
-//! `transfer` and `listing` (checkpoints,
-//! stagings), `statistics`. Tests: `rocks/tests.rs` and the conformance suite.
+//! Order of reading: `options` (memory and tuning), `directory` (layout on disk), `instance`
+//! (opening, reading), `transfer` and `listing` (checkpoints, stagings), `statistics`. Tests:
+//! `rocks/tests.rs` and the conformance suite.
 
 mod directory;
 mod instance;
@@ -34,7 +34,8 @@ use super::{
 };
 use crate::fault::Fault;
 
-/// A [`StateStore`] in `<data directory>/state`. One at a time for a directory; the caller's process holds it.
+/// A [`StateStore`] in `<data directory>/state`. One at a time for a directory; the caller's
+/// process holds it.
 pub struct RocksStore {
     layout: Layout,
     memory: RocksMemory,
@@ -52,12 +53,13 @@ struct Numbers {
 }
 
 impl RocksStore {
-    /// Opens the store below `data_dir`, creating an empty one if there has never been one, and removes what a
-    /// killed process left behind. Blocks.
+    /// Opens the store below `data_dir`, creating an empty one if there has never been one, and
+    /// removes what a killed process left behind. Blocks.
     ///
     /// # Errors
-    /// [`Fault::UnknownFormat`] when a newer build wrote it; [`Fault::Corrupt`] when families, the marker or
-    /// `CURRENT` are missing or damaged; [`Fault::Storage`] for the rest. Nothing is removed on an error.
+    /// [`Fault::UnknownFormat`] when a newer build wrote it; [`Fault::Corrupt`] when
+    /// families, the marker or `CURRENT` are missing or damaged; [`Fault::Storage`] for the rest.
+    /// Nothing is removed on an error.
     pub fn open(data_dir: &Path, memory: &RocksMemory) -> Result<Self, Fault> {
         let layout = Layout::open(data_dir)?;
         let number = match layout.current()? {
@@ -91,8 +93,8 @@ impl RocksStore {
     }
 }
 
-/// The generation of a directory without `CURRENT`: a new empty one, or the only one there, whose creation was
-/// cut before `CURRENT` was written (a numbered directory is complete by then).
+/// The generation of a directory without `CURRENT`: a new empty one, or the only one there, whose
+/// creation was cut before `CURRENT` was written (a numbered directory is complete by then).
 fn first_generation(layout: &Layout, memory: &RocksMemory) -> Result<u64, Fault> {
     let number = match layout.generations()?.as_slice() {
         [] => {
@@ -187,7 +189,8 @@ impl StateStore for RocksStore {
                 "only the store's last staging is installed",
             ));
         }
-        // From the rename on, a start reads the new generation: it must not go with this call's failure.
+        // From the rename on, a start reads the new generation: it must not go with this call's
+        // failure.
         next.directory().set_remove(false);
         self.layout.write_pointer_aside(number)?;
         self.layout.switch_pointer()?;
@@ -198,8 +201,8 @@ impl StateStore for RocksStore {
         Ok(())
     }
 
-    /// Files in level 0 and files that reach beyond the range stay, and so does everything of a range without
-    /// an end.
+    /// Files in level 0 and files that reach beyond the range stay, and so does everything of a
+    /// range without an end.
     fn discard_files(&self, family: Family, range: &KeyRange) -> Result<(), Fault> {
         let Some(last) = range.to.as_deref().and_then(last_below) else {
             return Ok(());

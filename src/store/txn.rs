@@ -1,12 +1,12 @@
 //! The overlay through which apply reads and writes.
 //!
-//! Purpose: a command sees what the commands before it in the same entry wrote, ranges included, and the whole
-//! entry becomes one [`WriteBatch`].
+//! Purpose: a command sees what the commands before it in the same entry wrote, ranges included,
+//! and the whole entry becomes one [`WriteBatch`].
 //! Callers: `state` (one `Txn` per log entry), the leader's planning on top of a snapshot.
 //! Invariants:
 //! 1. Reads equal those of a store in which every put and delete so far had been written.
-//! 2. The base must not change while the overlay lives (one writer: the apply thread); [`Txn::prefetch`]
-//!    therefore never gives a stale value.
+//! 2. The base must not change while the overlay lives (one writer: the apply thread);
+//!    [`Txn::prefetch`] therefore never gives a stale value.
 //! 3. Order comes from sorted maps only, so that the same calls give the same batch on every node.
 //!
 //! Tests: `txn/tests.rs`, and the conformance suite runs a `Txn` over every store.
@@ -23,13 +23,14 @@ use crate::fault::Fault;
 /// Pending writes of one family; `None` is a delete.
 type Pending = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// Base values read ahead, sorted by key without repeats; `None` is a known absence. A sorted vector: filled in
-/// one go, read many times, and never iterated for anything that is replicated.
+/// Base values read ahead, sorted by key without repeats; `None` is a known absence. A sorted
+/// vector: filled in one go, read many times, and never iterated for anything that is replicated.
 type Fetched = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// Uncommitted puts and deletes over a base [`View`].
 ///
-/// Dropping it forgets the writes. It blocks where the base blocks: on the disk, unless the key was prefetched.
+/// Dropping it forgets the writes. It blocks where the base blocks: on the disk, unless the key was
+/// prefetched.
 pub struct Txn<'a> {
     base: &'a dyn View,
     pending: PerFamily<Pending>,
@@ -47,8 +48,9 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Reads the base values of `keys` (any order, repeats allowed) with one sorted read per family, so that
-    /// [`Txn::get`] finds them in memory. Keys written or prefetched before are not read again.
+    /// Reads the base values of `keys` (any order, repeats allowed) with one sorted read per
+    /// family, so that [`Txn::get`] finds them in memory. Keys written or prefetched before are not
+    /// read again.
     ///
     /// # Errors
     /// [`Fault::Storage`] when the engine cannot read; nothing of the failing family is kept.
@@ -104,7 +106,8 @@ impl<'a> Txn<'a> {
         self.pending.get_mut(family).insert(key, Some(value));
     }
 
-    /// Removes `key`, present or not. The base is not read, so a delete of an absent key is written too.
+    /// Removes `key`, present or not. The base is not read, so a delete of an absent key is written
+    /// too.
     pub fn delete(&mut self, family: Family, key: Vec<u8>) {
         self.pending.get_mut(family).insert(key, None);
     }
@@ -125,7 +128,8 @@ impl<'a> Txn<'a> {
         WriteBatch { ops }
     }
 
-    /// What memory says of `key`: `None` when the base must be asked, `Some(None)` when it is absent.
+    /// What memory says of `key`: `None` when the base must be asked, `Some(None)` when it is
+    /// absent.
     fn known(&self, family: Family, key: &[u8]) -> Option<Option<&[u8]>> {
         if let Some(pending) = self.pending.get(family).get(key) {
             return Some(pending.as_deref());
@@ -224,7 +228,8 @@ struct Merge<'t, 'v, 'c> {
 }
 
 impl Merge<'_, '_, '_> {
-    /// Visits the pending rows before `key`, then `key` itself unless a pending row replaces or removes it.
+    /// Visits the pending rows before `key`, then `key` itself unless a pending row replaces or
+    /// removes it.
     fn base_row(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         while let Some((pending, _)) = self.local.peek() {
             let before = match self.direction {

@@ -8,7 +8,8 @@ use crate::store::successor;
 /// Families that a command touches together.
 const TOGETHER: [Family; 4] = [Family::Meta, Family::Live, Family::DueHour, Family::Keys];
 
-/// The `n`th write of a sequence: the same number in every family, one new row, and a row that comes and goes.
+/// The `n`th write of a sequence: the same number in every family, one new row, and a row that
+/// comes and goes.
 fn nth_write(n: u64) -> WriteBatch {
     let number = n.to_be_bytes();
     let mut batch = WriteBatch::default();

@@ -1,9 +1,10 @@
 //! One immutable-by-sharing image of all families in memory.
 //!
-//! Purpose: the content of a [`MemStore`](super::MemStore): visible, durable, snapshots and checkpoints are all
-//! images, and copying one costs a few reference counts.
+//! Purpose: the content of a [`MemStore`](super::MemStore): visible, durable, snapshots and
+//! checkpoints are all images, and copying one costs a few reference counts.
 //! Callers: `store::mem` only.
-//! Invariant: an image never changes through a clone of it (persistent maps, copied node by node on write).
+//! Invariant: an image never changes through a clone of it (persistent maps, copied node by node on
+//! write).
 
 use std::ops::Bound;
 use std::sync::Arc;

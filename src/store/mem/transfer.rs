@@ -1,10 +1,11 @@
 //! Images as files: what a checkpoint in memory hands out and a staging takes in.
 //!
-//! Purpose: give snapshot transfer in tests and simulation real files (several, of different sizes, checked when
-//! read back), so that a torn or mixed-up transfer is seen.
+//! Purpose: give snapshot transfer in tests and simulation real files (several, of different sizes,
+//! checked when read back), so that a torn or mixed-up transfer is seen.
 //! Callers: `store::mem` only.
-//! Format of a file `<family>.rows`: rows as key length (u32), value length (u32), key, value; then the number of
-//! rows (u64) and the XXH3 sum of everything before the sum (u64). Integers are little-endian.
+//! Format of a file `<family>.rows`: rows as key length (u32), value length (u32), key, value; then
+//! the number of rows (u64) and the XXH3 sum of everything before the sum (u64). Integers are
+//! little-endian.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::image::{Bytes, Image, Rows};
 use crate::fault::Fault;
 use crate::store::{Checkpoint, CheckpointFile, Family, PerFamily, View};
 
-/// A checkpoint of a [`MemStore`](super::MemStore): one file for each family, encoded when it is taken.
+/// A checkpoint of a [`MemStore`](super::MemStore): one file for each family, encoded when it is
+/// taken.
 pub(super) struct MemCheckpoint {
     image: Image,
     files: Vec<CheckpointFile>,

@@ -1,18 +1,19 @@
 //! Where the state lies on disk.
 //!
-//! Purpose: name the directories, switch between them atomically, remove what a killed process left.
+//! Purpose: name the directories, switch between them atomically, remove what a killed process
+//! left.
 //! Callers: `store::rocks` only. The data directory must be held by one process (`node` locks it).
 //!
 //! ```text
-//! <data>/state/CURRENT          names the generation in use; written aside, synced, renamed, directory synced
-//! <data>/state/<generation>/    a RocksDB instance; one that CURRENT does not name is a staging or a leftover
+//! <data>/state/CURRENT          names the generation in use; written aside, synced, renamed
+//! <data>/state/<generation>/    a RocksDB instance; not named by CURRENT: staging or leftover
 //! <data>/state/creating/        the first instance until it is complete
 //! <data>/state/checkpoint-<n>/  hard links of an image being sent
 //! ```
 //!
 //! Invariants:
-//! 1. A numbered directory is never renamed once RocksDB has opened it, and its number is never used again
-//!    while CURRENT names a lower one.
+//! 1. A numbered directory is never renamed once RocksDB has opened it, and its number is never
+//!    used again while CURRENT names a lower one.
 //! 2. Nothing is deleted before an instance named by CURRENT has opened.
 
 use std::fs::{self, File};
@@ -106,7 +107,8 @@ impl Layout {
     /// The generation that CURRENT names; `None` without a CURRENT.
     ///
     /// # Errors
-    /// [`Fault::UnknownFormat`] for a layout of another build, [`Fault::Corrupt`] for a damaged file.
+    /// [`Fault::UnknownFormat`] for a layout of another build, [`Fault::Corrupt`] for a
+    /// damaged file.
     pub(super) fn current(&self) -> Result<Option<u64>, Fault> {
         let path = self.root.join(POINTER);
         match fs::read(&path) {
@@ -142,7 +144,8 @@ impl Layout {
         sync_dir(&self.root)
     }
 
-    /// Removes what a killed process left beside generation `current`. Names that are not ours stay.
+    /// Removes what a killed process left beside generation `current`. Names that are not ours
+    /// stay.
     pub(super) fn remove_leftovers(&self, current: u64) -> Result<(), Fault> {
         for name in self.names()? {
             let leftover = match number(&name) {

@@ -1,11 +1,13 @@
 //! One open RocksDB instance, and reading from it.
 //!
-//! Purpose: open with every check, and give [`View`]s of the current content, of a snapshot, or of a checkpoint.
+//! Purpose: open with every check, and give [`View`]s of the current content, of a snapshot, or of
+//! a checkpoint.
 //! Callers: `store::rocks` only.
 //! Invariants:
-//! 1. An instance holds exactly the families of this build and the format marker of this build, or is not opened.
-//! 2. Every scan has a lower bound, an upper one where the range has one, and ends with a check of its status, so
-//!    that a read error is never a short answer.
+//! 1. An instance holds exactly the families of this build and the format marker of this build, or
+//!    is not opened.
+//! 2. Every scan has a lower bound, an upper one where the range has one, and ends with a check of
+//!    its status, so that a read error is never a short answer.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,14 +27,15 @@ use crate::store::{Direction, Family, KeyRange, View, Visit, WriteBatch};
 /// The families never change, so the handles need no lock.
 pub(super) type Db = DBWithThreadMode<SingleThreaded>;
 
-/// RocksDB's own family, which holds nothing but the marker. It is no part of the replicated state, and travels
-/// with checkpoints.
+/// RocksDB's own family, which holds nothing but the marker. It is no part of the replicated state,
+/// and travels with checkpoints.
 const MARKER_FAMILY: &str = "default";
 const MARKER_KEY: &[u8] = b"punctual";
 const MARKER_HEAD: &[u8] = b"state ";
 const MARKER: &[u8] = b"state 1";
 
-/// An open instance. Dropping it flushes and closes the engine, then removes its directory if that is marked.
+/// An open instance. Dropping it flushes and closes the engine, then removes its directory if that
+/// is marked.
 pub(super) struct Instance {
     // Fields drop in order: the engine closes before its directory may go.
     db: Db,
@@ -211,8 +214,8 @@ impl View for Instance {
 
 type Pinned<'a> = SnapshotWithThreadMode<'a, Db>;
 
-// RocksDB's snapshot borrows its instance, and a view must own both. This is the one self-reference of the crate;
-// the macro's unsafe code is `self_cell`'s, reviewed there.
+// RocksDB's snapshot borrows its instance, and a view must own both. This is the one self-reference
+// of the crate; the macro's unsafe code is `self_cell`'s, reviewed there.
 self_cell!(
     struct Owned {
         owner: Arc<Instance>,
@@ -221,7 +224,8 @@ self_cell!(
     }
 );
 
-/// A [`View`] of one moment. It keeps its instance open, and the deletes since then from being compacted away.
+/// A [`View`] of one moment. It keeps its instance open, and the deletes since then from being
+/// compacted away.
 pub(super) struct Snapshot {
     read: ReadOptions,
     owned: Owned,

@@ -1,10 +1,12 @@
 //! The list of files that travels with a checkpoint.
 //!
-//! Purpose: tell a complete staging from one that only opens. RocksDB takes a cut manifest for a shorter history
-//! and would come up with fewer rows.
-//! Callers: `transfer` (written when a checkpoint is taken, verified and removed before a staging is opened).
-//! Format: a head line with the format's number; `<name> <length> <XXH3 sum or ->` for each file in order of
-//! names; `sum <XXH3 sum of the lines before>`. Tables carry no sum here: their blocks have their own.
+//! Purpose: tell a complete staging from one that only opens. RocksDB takes a cut manifest for a
+//! shorter history and would come up with fewer rows.
+//! Callers: `transfer` (written when a checkpoint is taken, verified and removed before a staging
+//! is opened).
+//! Format: a head line with the format's number; `<name> <length> <XXH3 sum or ->` for each file in
+//! order of names; `sum <XXH3 sum of the lines before>`. Tables carry no sum here: their blocks
+//! have their own.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -32,7 +34,8 @@ pub(super) fn write(directory: &Path) -> Result<(), Fault> {
 /// Checks that `directory` holds exactly the listed files, whole, and removes the list.
 ///
 /// # Errors
-/// [`Fault::UnknownFormat`] for a list of another build; [`Fault::Corrupt`] for anything that does not match.
+/// [`Fault::UnknownFormat`] for a list of another build; [`Fault::Corrupt`] for anything
+/// that does not match.
 pub(super) fn verify_and_remove(directory: &Path) -> Result<(), Fault> {
     let path = directory.join(NAME);
     let text = match fs::read_to_string(&path) {

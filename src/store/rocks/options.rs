@@ -1,10 +1,11 @@
 //! How RocksDB is set up: memory, instance, families.
 //!
 //! Purpose: the one place with engine options, and the reason for each that is not obvious.
-//! Callers: `store::rocks`; whoever opens the Raft log may take its block cache from the same [`RocksMemory`].
-//! Invariants: no write-ahead log and atomic flush always go together (the Raft log replays what was not flushed,
-//! and all families must come back at the same write); nothing is merged, expired or filtered by compaction, so
-//! that replicas do not differ in time.
+//! Callers: `store::rocks`; whoever opens the Raft log may take its block cache from the same
+//! [`RocksMemory`].
+//! Invariants: no write-ahead log and atomic flush always go together (the Raft log replays what
+//! was not flushed, and all families must come back at the same write); nothing is merged, expired
+//! or filtered by compaction, so that replicas do not differ in time.
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType,
@@ -17,8 +18,9 @@ const MIB: usize = 1 << 20;
 
 /// Memory shared by everything that one process opens in RocksDB.
 ///
-/// Two caps, not one: blocks (data, indexes and filters) stay within the cache, memtables within their own
-/// budget. Charging memtables to a small cache would let a burst of writes evict every block.
+/// Two caps, not one: blocks (data, indexes and filters) stay within the cache, memtables within
+/// their own budget. Charging memtables to a small cache would let a burst of writes evict every
+/// block.
 #[derive(Clone)]
 pub struct RocksMemory {
     cache: Cache,
@@ -28,13 +30,13 @@ pub struct RocksMemory {
 impl RocksMemory {
     /// Default for blocks: 64 MiB.
     pub const CACHE_BYTES: usize = 64 * MIB;
-    /// Default for memtables: 128 MiB. The caller flushes at 64 MiB already; the rest is for the memtables that
-    /// are being written out meanwhile.
+    /// Default for memtables: 128 MiB. The caller flushes at 64 MiB already; the rest is for the
+    /// memtables that are being written out meanwhile.
     pub const MEMTABLE_BYTES: usize = 128 * MIB;
 
-    /// `cache_bytes` for blocks (a hard cap but for blocks in use), `memtable_bytes` for memtables (a soft one:
-    /// near it a flush starts, and writers are never stopped for it, since a scan that holds an old memtable
-    /// while it waits for the writer would then wait for ever).
+    /// `cache_bytes` for blocks (a hard cap but for blocks in use), `memtable_bytes` for memtables
+    /// (a soft one: near it a flush starts, and writers are never stopped for it, since a scan that
+    /// holds an old memtable while it waits for the writer would then wait for ever).
     #[must_use]
     pub fn new(cache_bytes: usize, memtable_bytes: usize) -> Self {
         Self {
@@ -140,16 +142,16 @@ fn of_family(family: Family, memory: &RocksMemory) -> Options {
             // Its keys are found nearly always: a filter of the last level would be pure cost.
             options.set_optimize_filters_for_hits(true);
         }
-        // A file in which half of the entries are deletes is compacted soon: scans that start at a watermark
-        // do not walk them, but they hold space and the keys that they delete.
+        // A file in which half of the entries are deletes is compacted soon: scans that start at a
+        // watermark do not walk them, but they hold space and the keys that they delete.
         Use::Queue => options.add_compact_on_deletion_collector_factory(4_096, 2_048, 0.5),
     }
     options.set_block_based_table_factory(&table(kind, memory));
     options
 }
 
-/// Blocks, index and filters. Everything goes through the cache, so that memory does not grow with the data;
-/// indexes and filters are cut into partitions, so that a lookup loads a few KiB of them.
+/// Blocks, index and filters. Everything goes through the cache, so that memory does not grow with
+/// the data; indexes and filters are cut into partitions, so that a lookup loads a few KiB of them.
 fn table(kind: Use, memory: &RocksMemory) -> BlockBasedOptions {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&memory.cache);
@@ -190,7 +192,8 @@ pub(super) fn read() -> ReadOptions {
     options
 }
 
-/// A scan of `range`: bounded on both sides where the range is, so that it never walks deletes beyond.
+/// A scan of `range`: bounded on both sides where the range is, so that it never walks deletes
+/// beyond.
 pub(super) fn scan(range: &KeyRange) -> ReadOptions {
     let mut options = read();
     options.set_total_order_seek(true);

@@ -1,4 +1,5 @@
-//! What only the store on disk can get wrong: directories, formats, damage; the rest is the conformance suite.
+//! What only the store on disk can get wrong: directories, formats, damage; the rest is the
+//! conformance suite.
 
 mod crash;
 mod measure;

@@ -1,9 +1,10 @@
 //! Images as files: RocksDB checkpoints out, stagings in.
 //!
-//! Purpose: send a consistent image while writes go on, and put one together until it may replace the content.
+//! Purpose: send a consistent image while writes go on, and put one together until it may replace
+//! the content.
 //! Callers: `store::rocks` only.
-//! Invariant: a checkpoint costs hard links, not copies, and is gone with its last user; a staging is a complete,
-//! synced, opened instance before it can be installed.
+//! Invariant: a checkpoint costs hard links, not copies, and is gone with its last user; a staging
+//! is a complete, synced, opened instance before it can be installed.
 
 use std::any::Any;
 use std::fs::{self, File, OpenOptions};
@@ -29,8 +30,8 @@ pub(super) struct RocksCheckpoint {
 }
 
 impl RocksCheckpoint {
-    /// Links `instance` as it is now into `directory`, which must not exist. Flushes first: without a
-    /// write-ahead log only flushed rows are in files.
+    /// Links `instance` as it is now into `directory`, which must not exist. Flushes first: without
+    /// a write-ahead log only flushed rows are in files.
     pub(super) fn take(
         instance: &Instance,
         directory: Arc<Directory>,

@@ -1,7 +1,7 @@
 //! Processes killed in mid-load and in mid-install.
 //!
-//! A test starts this test binary again as a child that runs one `child_…` test (ignored otherwise) on a shared
-//! directory, and looks at what the child left.
+//! A test starts this test binary again as a child that runs one `child_…` test (ignored otherwise)
+//! on a shared directory, and looks at what the child left.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -71,7 +71,8 @@ fn child_writes_without_end() {
     }
 }
 
-/// Runs the child until it has said `lines` things, kills it, and tells up to where it was surely durable.
+/// Runs the child until it has said `lines` things, kills it, and tells up to where it was surely
+/// durable.
 fn write_and_kill(place: &Path, lines: usize) -> u64 {
     let mut child = child("child_writes_without_end", place, "");
     let said = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -41,7 +41,8 @@ fn value(n: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// The batch that 256 creates make: record, due key, idempotency key each, and the applied position.
+/// The batch that 256 creates make: record, due key, idempotency key each, and the applied
+/// position.
 fn creates(base: &dyn View, from: u64, len: usize) -> WriteBatch {
     let mut txn = Txn::new(base);
     for n in from..from + BATCH {
