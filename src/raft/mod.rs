@@ -24,6 +24,7 @@ mod incoming;
 mod log;
 mod machine;
 mod message;
+pub mod net;
 mod network;
 mod node;
 mod propose;
