@@ -1,7 +1,8 @@
 //! Days, dates and wall-clock labels as plain integers.
 //!
-//! Purpose: the arithmetic under every rule. A *label* is what a wall clock shows, counted in seconds as if the
-//! clock had never been changed: `1970-01-01T00:00:00` is 0. Labels know no zone; `zone` maps them to instants.
+//! Purpose: the arithmetic under every rule. A *label* is what a wall clock shows, counted in
+//! seconds as if the clock had never been changed: `1970-01-01T00:00:00` is 0. Labels know no zone;
+//! `zone` maps them to instants.
 //! Callers: the rest of `calendar`.
 //! Invariants: total for the years 1 to 9999; no function allocates except to render.
 
@@ -58,11 +59,7 @@ pub(crate) const fn civil_from_days(days: i64) -> (i64, u8, u8) {
 }
 
 /// Weekday of a day count, 0 = Sunday.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a remainder of 7"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "a remainder of 7")]
 pub(crate) const fn weekday(days: i64) -> u8 {
     (days + 4).rem_euclid(7) as u8
 }

@@ -1,9 +1,11 @@
 //! A rule made ready to be asked.
 //!
-//! Purpose: check a [`RuleSpec`] once, completely, and keep what the questions need; the questions are in `query`.
+//! Purpose: check a [`RuleSpec`] once, completely, and keep what the questions need; the questions
+//! are in `query`.
 //! Callers: leader (planning), API (validation, preview), CLI.
-//! Invariants: pure; a compiled rule has at least one occurrence at some time (`after_end` excepted, which has them
-//! when executions end); compiling the same spec with the same release and identity gives an equal rule.
+//! Invariants: pure; a compiled rule has at least one occurrence at some time (`after_end`
+//! excepted, which has them when executions end); compiling the same spec with the same release and
+//! identity gives an equal rule.
 
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use super::fires::ClockPolicy;
 use super::instant;
 use super::interval::Interval;
 use super::repeat::{CalendarRepeat, Repeat};
+use super::rrule::{self, Rrule};
 use super::stable_hash::Seed;
 use super::unsupported::Feature;
 use super::zone::Zone;
@@ -55,6 +58,7 @@ pub(super) enum Kind {
     Cron(Box<CronRule>),
     Every(Interval),
     Repeat(Box<CalendarRepeat>),
+    Rrule(Box<Rrule>),
     /// Milliseconds after the previous execution ended.
     AfterEnd(i64),
 }
@@ -75,9 +79,8 @@ pub type CalendarDates<'a> = dyn Fn(&str) -> Option<Vec<CivilDate>> + 'a;
 impl Compiled {
     /// Checks and compiles a rule. `identity` is `tenant/schedule`; it feeds `H` and jitter.
     ///
-    /// # Errors
-    /// Everything found wrong, never empty. A rule that is merely over is no error; one that has no occurrence at
-    /// any time is (`no_future_occurrence`).
+    /// # Errors Everything found wrong, never empty. A rule that is merely over is no error; one
+    /// that has no occurrence at any time is (`no_future_occurrence`).
     pub fn new(spec: &RuleSpec, zones: &ZoneData, identity: &str) -> Result<Self, Vec<RuleError>> {
         if !spec.calendars.is_empty() {
             return Err(vec![Feature::NamedCalendars.refuse("/calendars")]);
@@ -157,6 +160,12 @@ impl Compiled {
                        (day 30 or 31 of a shorter month, or a date that never falls on the weekday)";
             return refuse("/cron", why);
         }
+        if let Kind::Rrule(rule) = &self.kind
+            && rule.next(0, &[]).is_none()
+        {
+            let why = "the recurrence names no date between DTSTART and 2199";
+            return refuse("/rrule", why);
+        }
         if self.from != i64::MIN || self.until != i64::MAX {
             let why = "no occurrence lies between start_at and end_at";
             let pointer = if self.until == i64::MAX {
@@ -222,7 +231,16 @@ fn build(
             Repeat::Elapsed(interval) => keep(Kind::Every(interval)),
             Repeat::Calendar(repeat) => keep(Kind::Repeat(Box::new(repeat))),
         },
-        When::Rrule(_) => Err(one(Feature::Rrule.refuse("/rrule"))),
+        When::Rrule(text) => {
+            let given = rrule::parse::Given {
+                zones,
+                zone,
+                start: spec.start_at.map(|t| t.millis().div_euclid(1_000)),
+            };
+            let parsed = rrule::parse::parse(text, given).map_err(one)?;
+            parsed.rule.check_reachable().map_err(one)?;
+            Ok((Kind::Rrule(Box::new(parsed.rule)), parsed.zone))
+        }
     }
 }
 

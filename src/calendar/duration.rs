@@ -2,8 +2,8 @@
 //!
 //! Purpose: one reading and one writing of durations for API, CLI, TOML and rules.
 //! Callers: `calendar`, `wire`, `cli`, configuration.
-//! Invariants: `parse(format(d)) == d`; a day is 24 hours and a week seven days, always; months and years are
-//! refused, because they have no fixed length.
+//! Invariants: `parse(format(d)) == d`; a day is 24 hours and a week seven days, always; months and
+//! years are refused, because they have no fixed length.
 
 use crate::time::Millis;
 

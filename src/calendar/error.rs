@@ -1,6 +1,7 @@
 //! Why a rule is refused, in a closed set of codes.
 //!
-//! Callers: everything in `calendar` builds them; HTTP, CLI and crontab import show them as they are.
+//! Callers: everything in `calendar` builds them; HTTP, CLI and crontab import show them as they
+//! are.
 //! Invariant: a detail names the field, the character where there is one, and the fix.
 
 use std::fmt;
@@ -86,6 +87,8 @@ codes! {
     Horizon => "instant_out_of_range",
     /// Text that is no ISO 8601 repeating interval.
     RepeatSyntax => "iso8601_syntax",
+    /// Text that is no RFC 5545 recurrence.
+    RruleSyntax => "rrule_syntax",
     /// More list entries than allowed.
     TooMany => "rule_too_many",
     /// A calendar name that the tenant does not have.

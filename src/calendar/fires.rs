@@ -1,19 +1,21 @@
-//! Where wall-clock labels meet a zone: which instants a cron rule fires at.
+//! Where wall-clock labels meet a zone: which instants a rule fires at.
 //!
-//! Purpose: the clock-change rules of the product, in one place. Instants and labels are whole seconds.
+//! Purpose: the clock-change rules of the product, in one place. Instants and labels are whole
+//! seconds.
 //! Callers: `compiled`.
 //! Invariants:
-//! 1. One fire per instant; `next` is strictly later than asked, `prev` strictly earlier, and they agree.
-//! 2. A wildcard rule fires at each real second whose label matches: in both passes of a repeated hour, and
-//!    nothing is caught up.
-//! 3. Any other rule passes each label once. The label counts when the wall clock first reaches it; one that
-//!    the clock jumps over (by at most three hours) counts as the gap policy says.
+//! 1. One fire per instant; `next` is strictly later than asked, `prev` strictly earlier, and they
+//!    agree.
+//! 2. A wildcard rule fires at each real second whose label matches: in both passes of a repeated
+//!    hour, and nothing is caught up.
+//! 3. Any other rule passes each label once. The label counts when the wall clock first reaches it;
+//!    one that the clock jumps over (by at most three hours) counts as the gap policy says.
 //! 4. Every call looks at each span of the zone at most once.
 
 use serde::{Deserialize, Serialize};
 
 use super::civil::DAY;
-use super::cron::labels::Labels;
+use super::label_set::LabelSet;
 use super::zone::{Span, Zone};
 use crate::model::rule::{DstGap, DstOverlap};
 
@@ -82,7 +84,7 @@ pub(crate) struct ClockPolicy {
 /// A rule in a zone, for the length of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Fires<'a> {
-    pub(crate) labels: &'a Labels,
+    pub(crate) labels: LabelSet<'a>,
     pub(crate) zone: &'a Zone,
     pub(crate) policy: ClockPolicy,
     /// Sorted day counts on which nothing fires.
@@ -101,7 +103,8 @@ impl Fires<'_> {
                 return found;
             }
             i += 1;
-            // Seen two days or more of this span, nothing before `label` can match later: go to where it is.
+            // Seen two days or more of this span, nothing before `label` can match later: go to
+            // where it is.
             if span.end - from.max(span.start) > OFFSETS_APART_MAX {
                 i = i.max(self.zone.index_at(label? - OFFSETS_APART_MAX));
             }
@@ -138,7 +141,8 @@ impl Fires<'_> {
             .sum()
     }
 
-    /// What the jumps in `from..to` removed and nothing made up for, one entry per jump, at most `max`.
+    /// What the jumps in `from..to` removed and nothing made up for, one entry per jump, at most
+    /// `max`.
     pub(crate) fn lost(&self, from: i64, to: i64, max: usize) -> Vec<RawLost> {
         // A rule for every hour keeps its rhythm in real time: it loses nothing by a jump.
         if from >= to || self.policy.wildcard && self.labels.has_every_hour() {
@@ -192,7 +196,8 @@ impl Fires<'_> {
         (low, high)
     }
 
-    /// The labels that the jump into a span removed and the policy makes up for; empty if there are none.
+    /// The labels that the jump into a span removed and the policy makes up for; empty if there are
+    /// none.
     fn made_up_labels(&self, span: &Span) -> (i64, i64) {
         let (low, high) = (span.seen_until, span.first_label());
         let caught_up =
@@ -240,7 +245,8 @@ impl Fires<'_> {
         let (from, to) = (from.max(span.start), to.min(span.end));
         let (low, high) = (low.max(from + span.offset), high.min(to + span.offset));
         let mut n = self.labels.count(low, high, self.excluded);
-        // Made-up fires are few: at most the labels of three hours. Those on top of a regular one are not counted.
+        // Made-up fires are few: at most the labels of three hours. Those on top of a regular one
+        // are not counted.
         let mut at = from;
         while let Some(f) = self.made_up_for(span, at).filter(|f| f.at < to) {
             let label = f.at + span.offset;

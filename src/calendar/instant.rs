@@ -1,8 +1,8 @@
 //! One instant as text: RFC 3339, or a local time in a zone.
 //!
 //! Callers: API and CLI for `at`; `repeat` for the start of an ISO 8601 repeat.
-//! Invariant: strict and total. A local time that a clock change removed is read with the offset before it (it moves
-//! on by the gap); a repeated one is its first pass.
+//! Invariant: strict and total. A local time that a clock change removed is read with the offset
+//! before it (it moves on by the gap); a repeated one is its first pass.
 
 use super::civil::{DAY, END_LABEL, FIRST_LABEL, days_from_civil};
 use super::error::{Code, RuleError};
@@ -23,9 +23,8 @@ pub(crate) struct Written {
 
 /// Reads an `at`: an instant, or a local time with a zone (UTC without one is refused).
 ///
-/// # Errors
-/// `instant_syntax` for text that is neither, `time_zone_unknown` for the zone, `instant_out_of_range` outside
-/// 1970 to 2199. Errors point at `/at` and `/time_zone`.
+/// # Errors `instant_syntax` for text that is neither, `time_zone_unknown` for the zone,
+/// `instant_out_of_range` outside 1970 to 2199. Errors point at `/at` and `/time_zone`.
 pub fn parse_at(
     text: &str,
     time_zone: Option<&str>,

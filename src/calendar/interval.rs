@@ -1,8 +1,8 @@
 //! Occurrences at a fixed distance of elapsed time from an anchor.
 //!
 //! Callers: `compiled` for `every`, and for ISO 8601 repeats whose period has a fixed length.
-//! Invariants: the phase never moves; all arithmetic is closed-form, no matter how far away the anchor is.
-//! Milliseconds throughout.
+//! Invariants: the phase never moves; all arithmetic is closed-form, no matter how far away the
+//! anchor is. Milliseconds throughout.
 
 /// A grid of instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! When things happen: cron, intervals, zones, clock changes, jitter.
 //!
-//! Purpose: answer "which instants does this rule name" exactly, from 1970 to 2199, in every IANA zone, from one zone
-//! data release. Pure: no clock, no randomness, no environment.
-//! Callers: leader (planning), API and CLI (validation, preview). Uses `time` and `model::rule` only.
+//! Purpose: answer "which instants does this rule name" exactly, from 1970 to 2199, in every IANA
+//! zone, from one zone data release. Pure: no clock, no randomness, no environment.
+//! Callers: leader (planning), API and CLI (validation, preview). Uses `time` and `model::rule`
+//! only.
 //! Invariants: see each module; the promises to users are in `docs/cron.md`.
 //!
-//! Reading order: `civil` (labels), `zone` and `zone_data` (offsets), `cron` (expressions), `fires` (clock changes),
-//! `interval`, `repeat`, `instant` (the other rules), `compiled` and `query` (the whole), `warnings` and `preview`
-//! (for people).
+//! Reading order: `civil` (labels), `zone` and `zone_data` (offsets), `cron` (expressions), `fires`
+//! (clock changes), `interval`, `repeat`, `rrule`, `instant` (the other rules), `compiled` and
+//! `query` (the whole), `warnings` and `preview` (for people).
 
 mod civil;
 mod compiled;
@@ -17,9 +18,11 @@ mod error;
 mod fires;
 mod instant;
 mod interval;
+mod label_set;
 mod preview;
 mod query;
 mod repeat;
+mod rrule;
 mod stable_hash;
 pub mod unsupported;
 mod warnings;

@@ -1,8 +1,10 @@
 //! The next times of a rule, explained.
 //!
-//! Purpose: everything that `POST /v1/schedules:preview` and `punctual preview` show. Pure and bounded.
+//! Purpose: everything that `POST /v1/schedules:preview` and `punctual preview` show. Pure and
+//! bounded.
 //! Callers: API, CLI.
-//! Invariant: the occurrences are exactly those that a schedule with this rule and identity would have.
+//! Invariant: the occurrences are exactly those that a schedule with this rule and identity would
+//! have.
 
 use super::civil::Wall;
 use super::compiled::{Compiled, Kind};
@@ -30,7 +32,8 @@ pub struct Preview {
     pub exhausted: bool,
     /// The rule in plain English.
     pub description: String,
-    /// The cron expression as understood, weekdays by name and `H` resolved; `None` for other rules.
+    /// The cron expression as understood, weekdays by name and `H` resolved; `None` for other
+    /// rules.
     pub expression: Option<String>,
     /// Sorted by code.
     pub warnings: Vec<Warning>,
@@ -79,7 +82,8 @@ pub fn preview(
 }
 
 impl Compiled {
-    /// As [`preview`], for a rule that is compiled already. `release` is the zone data it was compiled with.
+    /// As [`preview`], for a rule that is compiled already. `release` is the zone data it was
+    /// compiled with.
     #[must_use]
     pub fn preview(&self, release: &str, after: Timestamp, count: usize) -> Preview {
         let most = self.max_occurrences.and_then(|n| usize::try_from(n).ok());
@@ -141,6 +145,10 @@ impl Compiled {
                 format!("Every {every}, counted from {anchor}{times}")
             }
             Kind::Repeat(repeat) => format!("{} ({zone})", repeat.describe()),
+            Kind::Rrule(rule) => {
+                let (text, start) = (&rule.text, Wall(rule.start));
+                format!("By the recurrence {text}, counted from {start} ({zone})")
+            }
             Kind::AfterEnd(delay) => {
                 let delay = duration::format(Millis(delay.unsigned_abs()));
                 format!("{delay} after the previous execution ended")

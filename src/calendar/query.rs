@@ -9,8 +9,10 @@
 
 use super::civil::{DAY, END_LABEL, Wall, day_of};
 use super::compiled::{Compiled, Kind, wall_at};
-use super::fires::{FireReason, Fires, RawFire, RawLost};
+use super::fires::{ClockPolicy, FireReason, Fires, RawFire, RawLost};
+use super::label_set::LabelSet;
 use super::zone::{Reading, Zone, offset_text};
+use crate::model::rule::{DstGap, DstOverlap};
 use crate::time::{Millis, Timestamp};
 
 /// Steps at most that a count takes where it has to walk.
@@ -18,12 +20,21 @@ const STEPS_MAX: u64 = 1_000_000;
 /// Entries at most in an answer about lost or excluded times.
 const RECORDS_MAX: usize = 1_000;
 
+/// RFC 5545: a removed local time is read with the offset before the gap, a repeated one is the
+/// first pass.
+const RFC_5545: ClockPolicy = ClockPolicy {
+    wildcard: false,
+    gap: DstGap::Shift,
+    overlap: DstOverlap::First,
+};
+
 /// One occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fire {
     /// The instant, which is part of the occurrence's name.
     pub nominal: Timestamp,
-    /// The wall-clock time that the rule names; differs from the local time of `nominal` after a gap.
+    /// The wall-clock time that the rule names; differs from the local time of `nominal` after a
+    /// gap.
     pub wall: Wall,
     /// Why it is there.
     pub reason: FireReason,
@@ -85,7 +96,9 @@ impl Compiled {
             Kind::At(at) => self
                 .plain(*at)
                 .filter(|_| *at < before && !self.excludes(*at))?,
-            Kind::Cron(_) => fire(self.fires(&self.excluded)?.prev(ceil_seconds(before))?),
+            Kind::Cron(_) | Kind::Rrule(_) => {
+                fire(self.fires(&self.excluded)?.prev(ceil_seconds(before))?)
+            }
             Kind::Every(_) | Kind::Repeat(_) => {
                 let mut bound = before;
                 loop {
@@ -112,8 +125,9 @@ impl Compiled {
         ))
     }
 
-    /// How many occurrences lie in `from..to`, up to `cap`. Exact below it, except that an ISO 8601 repeat in days or
-    /// months is walked for at most a million steps. Always zero for `after_end`.
+    /// How many occurrences lie in `from..to`, up to `cap`. Exact below it, except that recurrence
+    /// rules and ISO 8601 repeats in days or months are walked for at most a million steps. Always
+    /// zero for `after_end`.
     #[must_use]
     pub fn count(&self, from: Timestamp, to: Timestamp, cap: u64) -> Count {
         let n = self.count_in(from, to, cap, &self.excluded);
@@ -125,8 +139,8 @@ impl Compiled {
 
     /// When an occurrence may become ready: its nominal time plus its share of the jitter window.
     ///
-    /// The share is a stable hash of identity and nominal time, spread evenly over the window, which ends before the next
-    /// nominal time.
+    /// The share is a stable hash of identity and nominal time, spread evenly over the window,
+    /// which ends before the next nominal time.
     #[must_use]
     pub fn due_at(&self, nominal: Timestamp) -> Timestamp {
         if self.jitter == 0 {
@@ -141,8 +155,8 @@ impl Compiled {
         Timestamp::from_millis(at.saturating_add_unsigned(share))
     }
 
-    /// The wall-clock times that clock changes in `from..to` removed without an occurrence of their own, one entry per
-    /// change, at most 1,000. Only cron rules lose times.
+    /// The wall-clock times that clock changes in `from..to` removed without an occurrence of their
+    /// own, one entry per change, at most 1,000. Only cron rules lose times.
     #[must_use]
     pub fn lost_between(&self, from: Timestamp, to: Timestamp) -> Vec<Lost> {
         let Some(fires) = self.fires(&self.excluded) else {
@@ -161,8 +175,8 @@ impl Compiled {
         lost.into_iter().map(entry).collect()
     }
 
-    /// The occurrences in `from..to` that excluded dates took away, one entry per date, at most 1,000 entries and a
-    /// million steps (`at_least` in the last one then).
+    /// The occurrences in `from..to` that excluded dates took away, one entry per date, at most
+    /// 1,000 entries and a million steps (`at_least` in the last one then).
     #[must_use]
     pub fn excluded_between(&self, from: Timestamp, to: Timestamp) -> Vec<Excluded> {
         let mut out: Vec<Excluded> = Vec::new();
@@ -207,7 +221,8 @@ impl Compiled {
         let Some(next) = self.excluded.get(next) else {
             return Timestamp::MAX;
         };
-        // A clock change may put the date's first instant up to three hours before where its midnight is read.
+        // A clock change may put the date's first instant up to three hours before where its
+        // midnight is read.
         seconds(self.zone.read(next * DAY).instant() - 3 * 3_600 - 1)
     }
 
@@ -232,7 +247,7 @@ impl Compiled {
         let from = after.millis().saturating_add(1).max(self.from);
         let found = match &self.kind {
             Kind::At(at) => self.plain(*at).filter(|_| *at >= from)?,
-            Kind::Cron(_) => fire(self.fires(excluded)?.next(ceil_seconds(from))?),
+            Kind::Cron(_) | Kind::Rrule(_) => fire(self.fires(excluded)?.next(ceil_seconds(from))?),
             Kind::Every(_) | Kind::Repeat(_) => self.grid_next(from)?,
             Kind::AfterEnd(delay) => {
                 self.plain(after.millis().saturating_add(*delay).max(self.from).max(0))?
@@ -243,7 +258,9 @@ impl Compiled {
             return None;
         }
         // Cron rules leave out excluded dates while they search; the others step over them here.
-        if matches!(self.kind, Kind::Cron(_)) || !excludes(&self.zone, excluded, at) {
+        if matches!(self.kind, Kind::Cron(_) | Kind::Rrule(_))
+            || !excludes(&self.zone, excluded, at)
+        {
             return Some(found);
         }
         self.next_past(at, excluded)
@@ -256,7 +273,7 @@ impl Compiled {
             let found = match &self.kind {
                 Kind::Every(_) | Kind::Repeat(_) => self.grid_next(resume)?,
                 Kind::AfterEnd(_) => self.plain(resume)?,
-                Kind::At(_) | Kind::Cron(_) => return None,
+                Kind::At(_) | Kind::Cron(_) | Kind::Rrule(_) => return None,
             };
             at = found.nominal.millis();
             if at > self.until {
@@ -269,13 +286,15 @@ impl Compiled {
     }
 
     pub(super) fn fires<'a>(&'a self, excluded: &'a [i64]) -> Option<Fires<'a>> {
-        let Kind::Cron(rule) = &self.kind else {
-            return None;
+        let (labels, policy) = match &self.kind {
+            Kind::Cron(rule) => (LabelSet::Cron(&rule.labels), rule.policy),
+            Kind::Rrule(rule) => (LabelSet::Rrule(rule), RFC_5545),
+            _ => return None,
         };
         Some(Fires {
-            labels: &rule.labels,
+            labels,
             zone: &self.zone,
-            policy: rule.policy,
+            policy,
             excluded,
         })
     }
@@ -322,7 +341,8 @@ impl Compiled {
         excludes(&self.zone, &self.excluded, at)
     }
 
-    /// The stretch of real time around an instant in which the wall clock shows one date, in milliseconds.
+    /// The stretch of real time around an instant in which the wall clock shows one date, in
+    /// milliseconds.
     fn stretch(&self, at: i64) -> (i64, i64) {
         let t = at.div_euclid(1_000);
         let day = day_of(self.zone.label_at(t));
@@ -349,7 +369,7 @@ impl Compiled {
                     days.map(|(a, b)| grid.count((a * 1_000).max(low), (b * 1_000).min(high)));
                 grid.count(low, high).saturating_sub(gone.sum())
             }
-            Kind::At(_) | Kind::Repeat(_) => {
+            Kind::At(_) | Kind::Repeat(_) | Kind::Rrule(_) => {
                 let max = cap.saturating_add(1).min(STEPS_MAX);
                 let mut n = 0;
                 let mut at = Timestamp::from_millis(low - 1);

@@ -1,7 +1,8 @@
 //! ISO 8601 repeating intervals: `R5/2026-01-31T09:00:00/P1M`.
 //!
-//! Purpose: the n-th occurrence is the start plus n periods, counted from the start, so that a 31st that February cut
-//! short comes back in March. `R5` means five occurrences; `R` or `R-1` without a number has no end.
+//! Purpose: the n-th occurrence is the start plus n periods, counted from the start, so that a 31st
+//! that February cut short comes back in March. `R5` means five occurrences; `R` or `R-1` without a
+//! number has no end.
 //! Callers: `compiled`. Milliseconds for instants, seconds for labels.
 //! Invariants: occurrences never decrease with n; no occurrence lies beyond the year 2199.
 
@@ -30,7 +31,8 @@ pub(crate) enum Repeat {
 /// A period on the wall clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CalendarRepeat {
-    /// The first occurrence where an offset fixes it: it may be the second pass of a repeated local time.
+    /// The first occurrence where an offset fixes it: it may be the second pass of a repeated local
+    /// time.
     first: Option<i64>,
     /// Label of the start.
     start: i64,
@@ -169,7 +171,8 @@ impl CalendarRepeat {
 
     /// Position of the first occurrence at or after `t`. Those that do not exist count as later.
     fn index_from(&self, t: i64) -> u64 {
-        // Every occurrence but the first lies at least a day on, and the horizon has fewer days than this.
+        // Every occurrence but the first lies at least a day on, and the horizon has fewer days
+        // than this.
         let (mut low, mut high) = (0, 1 << 17);
         while low < high {
             let middle = (low + high) / 2;

@@ -1,9 +1,10 @@
 //! The hash behind `H` and jitter, fixed for ever.
 //!
-//! Purpose: spread schedules over fields and windows the same way on every node and in every release.
+//! Purpose: spread schedules over fields and windows the same way on every node and in every
+//! release.
 //! Callers: `cron::parse` (`H`), `compiled` (jitter).
-//! Invariant: a value returned here is a promise to users; it never changes (golden test below). XXH3-64 is
-//! a published, frozen algorithm.
+//! Invariant: a value returned here is a promise to users; it never changes (golden test below).
+//! XXH3-64 is a published, frozen algorithm.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 

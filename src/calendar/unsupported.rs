@@ -1,7 +1,7 @@
 //! The one list of notations that are known and refused.
 //!
-//! Purpose: a reader of another scheduler's documentation gets told what to write here, instead of a syntax
-//! error. Callers: `cron::parse`, `compiled`, `instant`.
+//! Purpose: a reader of another scheduler's documentation gets told what to write here, instead of
+//! a syntax error. Callers: `cron::parse`, `compiled`, `instant`.
 //! Invariant: nothing is refused as `rule_unsupported` that is not in [`Feature::ALL`].
 
 use super::error::{Code, RuleError};
@@ -47,9 +47,14 @@ features! {
     /// `L-3W`.
     NearestToLast: "the weekday nearest to a day before the last is not supported",
         "write LW for the last weekday, or nW for a fixed day";
-    /// RFC 5545 recurrence text.
-    Rrule: "RFC 5545 recurrence rules are not supported yet",
-        "write cron fields, an interval or an ISO 8601 repeat";
+    /// `EXRULE`.
+    ExRule: "EXRULE was dropped from RFC 5545", "list the dates in EXDATE or exclude_dates";
+    /// `BYEASTER`, `RSCALE`, `SKIP`.
+    RruleExtension: "BYEASTER, RSCALE and SKIP are extensions of RFC 5545",
+        "use the rule parts of RFC 5545 itself";
+    /// `FREQ=HOURLY;BYSETPOS=1`.
+    ShortSetPos: "BYSETPOS with a FREQ below DAILY is not supported",
+        "name the minutes and seconds with BYMINUTE and BYSECOND";
     /// A named calendar where none can be resolved.
     NamedCalendars: "named calendars are not supported here",
         "list the dates in exclude_dates";

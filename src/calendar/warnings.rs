@@ -58,13 +58,14 @@ impl Compiled {
                 "depends_on_executions",
                 "times follow the end of each execution and cannot be listed ahead",
             )),
-            Kind::At(_) | Kind::Every(_) | Kind::Repeat(_) => {}
+            Kind::At(_) | Kind::Every(_) | Kind::Repeat(_) | Kind::Rrule(_) => {}
         }
         out.sort_by_key(|w| w.code);
         out
     }
 
-    /// The warnings, with the clock changes after `start_at`, or after the beginning of 2026 without one.
+    /// The warnings, with the clock changes after `start_at`, or after the beginning of 2026
+    /// without one.
     ///
     /// No clock is read; who knows the time asks [`Compiled::warnings_from`].
     #[must_use]

@@ -1,11 +1,13 @@
 //! One time zone as a table of spans with a constant offset.
 //!
-//! Purpose: map instants to wall-clock labels and back in tens of nanoseconds. The table is expanded once from
-//! TZif bytes, the recurring rule of the future included, up to the end of the year 2199.
+//! Purpose: map instants to wall-clock labels and back in tens of nanoseconds. The table is
+//! expanded once from TZif bytes, the recurring rule of the future included, up to the end of the
+//! year 2199.
 //! Callers: `zone_data` builds it; `fires`, `instant`, `repeat`, `compiled` read it.
 //! Invariants:
 //! 1. Spans are in order, the first begins before 1970, neighbours have different offsets.
-//! 2. `seen_until` grows from span to span: it is the highest label that the clock reached before the span.
+//! 2. `seen_until` grows from span to span: it is the highest label that the clock reached before
+//!    the span.
 //! 3. `repeats_from` is the lowest label that a later span shows again.
 
 use super::civil::{DAY, END_LABEL};
@@ -56,7 +58,8 @@ pub(crate) enum Reading {
 }
 
 impl Reading {
-    /// The instant under the rule for single local times: lost ones move on by the gap, repeated ones are the first.
+    /// The instant under the rule for single local times: lost ones move on by the gap, repeated
+    /// ones are the first.
     pub(crate) const fn instant(self) -> i64 {
         match self {
             Self::At(t) | Self::Gap(t) => t,
@@ -169,7 +172,8 @@ impl Zone {
         t.saturating_add(self.offset_at(t))
     }
 
-    /// The instant of a label: the first pass of a repeated one, the reading before the jump of a lost one.
+    /// The instant of a label: the first pass of a repeated one, the reading before the jump of a
+    /// lost one.
     pub(crate) fn read(&self, label: i64) -> Reading {
         // Offsets stay within 26 hours, so two days around the label hold every candidate.
         let from = self.index_at(label.saturating_sub(2 * DAY));

@@ -1,7 +1,7 @@
 //! A release of the IANA time zone database.
 //!
-//! Purpose: hand out zones by name from one release, so that all nodes plan with the same rules. The bundled
-//! release is where a cluster starts; another one comes as a set of TZif files.
+//! Purpose: hand out zones by name from one release, so that all nodes plan with the same rules.
+//! The bundled release is where a cluster starts; another one comes as a set of TZif files.
 //! Callers: leader (planning), API (validation, preview), CLI (offline preview).
 //! Invariants: a release never changes; a zone is expanded once, on first use, and then shared.
 
@@ -216,7 +216,8 @@ const ABBREVIATIONS: [(&str, &str); 14] = [
     ("z", "UTC"),
 ];
 
-/// `utc+2`, `gmt-5`, `+02:00` as the zone with that fixed offset. IANA's sign is the other way round.
+/// `utc+2`, `gmt-5`, `+02:00` as the zone with that fixed offset. IANA's sign is the other way
+/// round.
 fn fixed_offset(wanted: &str) -> Option<String> {
     let rest = wanted
         .strip_prefix("utc")

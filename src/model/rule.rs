@@ -1,10 +1,10 @@
 //! The rule of a schedule in its stored, normalised form.
 //!
-//! Purpose: say *when* a schedule fires, as plain data; `calendar` compiles it, commands and stored schedules
-//! carry it. The HTTP form of the same thing lives in `wire`.
+//! Purpose: say *when* a schedule fires, as plain data; `calendar` compiles it, commands and stored
+//! schedules carry it. The HTTP form of the same thing lives in `wire`.
 //! Callers: `command`, `state`, `calendar`, `wire`.
-//! Invariants: bincode-safe (no skipped, untagged or flattened fields); enum variants keep their order for ever,
-//! new ones go last.
+//! Invariants: bincode-safe (no skipped, untagged or flattened fields); enum variants keep their
+//! order for ever, new ones go last.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,8 @@ use crate::time::{Millis, Timestamp};
 pub struct RuleSpec {
     /// What names the instants.
     pub when: When,
-    /// IANA zone name as the caller wrote it; `None` is UTC, with a warning for rules that read a wall clock.
+    /// IANA zone name as the caller wrote it; `None` is UTC, with a warning for rules that read a
+    /// wall clock.
     pub time_zone: Option<String>,
     /// How a cron expression counts and reads its fields.
     pub dialect: Dialect,
@@ -88,7 +89,8 @@ pub enum When {
 /// How a cron expression is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
-    /// Five fields, six with seconds in front, seven with a year behind; weekday 0 and 7 are Sunday.
+    /// Five fields, six with seconds in front, seven with a year behind; weekday 0 and 7 are
+    /// Sunday.
     #[default]
     Unix,
     /// Seconds first, optional year, weekday 1 is Sunday, exactly one day field is `?`.
@@ -130,7 +132,8 @@ pub enum DstOverlap {
     Both,
 }
 
-/// A date on a wall calendar (proleptic Gregorian), without a zone. Field order is comparison order.
+/// A date on a wall calendar (proleptic Gregorian), without a zone. Field order is comparison
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CivilDate {
     /// Year, 1 to 9999.

@@ -1,8 +1,9 @@
 //! An expression back as text, the way it was understood.
 //!
-//! Purpose: the answer to a client shows weekdays by name and `H` as the value it became, so that a misread dialect
-//! shows at once. Callers: `preview`, `describe`.
-//! Invariant: in the Unix dialect the text reads back as an expression that matches the same labels.
+//! Purpose: the answer to a client shows weekdays by name and `H` as the value it became, so that a
+//! misread dialect shows at once. Callers: `preview`, `describe`.
+//! Invariant: in the Unix dialect the text reads back as an expression that matches the same
+//! labels.
 
 use super::Expr;
 use super::field::{Field, FieldExpr, Item};

@@ -1,7 +1,7 @@
 //! The fields of an expression and the items in them.
 //!
-//! Callers: the siblings in `cron`. Invariant: an [`Item`] is already checked against its field; expanding it
-//! cannot fail.
+//! Callers: the siblings in `cron`. Invariant: an [`Item`] is already checked against its field;
+//! expanding it cannot fail.
 
 use crate::calendar::civil::{FIRST_YEAR, LAST_YEAR};
 
@@ -92,7 +92,8 @@ pub(crate) enum Item {
     Star { step: u16 },
     /// `?`: any day.
     Question,
-    /// Values from `from` to `to` by `step`. `to` beyond the field's maximum wraps around (`FRI-MON` is 5 to 8).
+    /// Values from `from` to `to` by `step`. `to` beyond the field's maximum wraps around
+    /// (`FRI-MON` is 5 to 8).
     Range { from: u16, to: u16, step: u16 },
     /// `L`, `L-n`: the last day of the month, or `before` days before it.
     LastDay { before: u8 },

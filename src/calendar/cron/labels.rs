@@ -1,9 +1,10 @@
 //! The wall-clock labels that an expression matches.
 //!
-//! Purpose: `next`, `prev` and `count` over labels, on bit sets: one word per field, one word per month.
+//! Purpose: `next`, `prev` and `count` over labels, on bit sets: one word per field, one word per
+//! month.
 //! Callers: `fires` (which adds the zone), `warnings`.
-//! Invariants: labels lie in 1970 to 2199; every call looks at each month of those years at most once; dates in
-//! `excluded` (sorted day counts) never match.
+//! Invariants: labels lie in 1970 to 2199; every call looks at each month of those years at most
+//! once; dates in `excluded` (sorted day counts) never match.
 
 use super::field::{Field, FieldExpr, Item};
 use super::{DayRule, Expr};
@@ -148,11 +149,6 @@ impl Labels {
             None => self.prev_day(year, month, excluded)?,
         };
         Some(found * DAY + self.last_time())
-    }
-
-    /// Whether a label matches.
-    pub(crate) fn matches(&self, label: i64, excluded: &[i64]) -> bool {
-        self.next(label, excluded) == Some(label)
     }
 
     /// How many labels lie in `from..to`. Exact, and as cheap as looking at each month once.

@@ -1,10 +1,11 @@
 //! Cron expressions: reading them, what they match, and saying them in words.
 //!
-//! Purpose: from text in one of three dialects to [`labels::Labels`], a set of wall-clock labels with
-//! `next`, `prev` and `count`. Nothing here knows a zone; clock changes are the business of `fires`.
+//! Purpose: from text in one of three dialects to [`labels::Labels`], a set of wall-clock labels
+//! with `next`, `prev` and `count`. Nothing here knows a zone; clock changes are the business of
+//! `fires`.
 //! Callers: `compiled`, `preview`.
-//! Reading order: `parse` (text to [`Expr`]), `labels` (what it matches), `echo` (back to text), `describe`
-//! (to English).
+//! Reading order: `parse` (text to [`Expr`]), `labels` (what it matches), `echo` (back to text),
+//! `describe` (to English).
 
 pub(crate) mod describe;
 pub(crate) mod echo;
@@ -49,7 +50,8 @@ pub(crate) enum DayRule {
 }
 
 impl Expr {
-    /// Whether the rule follows real time through clock changes: second, minute or hour starts with `*`.
+    /// Whether the rule follows real time through clock changes: second, minute or hour starts with
+    /// `*`.
     pub(crate) fn is_wildcard(&self) -> bool {
         self.second.as_ref().is_some_and(|f| f.starts_with_star)
             || self.minute.starts_with_star

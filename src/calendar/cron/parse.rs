@@ -1,7 +1,7 @@
 //! From text to [`Expr`].
 //!
-//! Invariants: total (any text gives an answer, in time linear in its length, which is bounded); every refusal
-//! names the field, the character counted from 1, and what to write instead.
+//! Invariants: total (any text gives an answer, in time linear in its length, which is bounded);
+//! every refusal names the field, the character counted from 1, and what to write instead.
 
 use super::field::{Field, FieldExpr, Item};
 use super::{Expr, parse_item};

@@ -1,6 +1,7 @@
 //! From the text of one field to its items.
 //!
-//! Callers: `parse`. Invariant: total; positions in messages count characters of the whole expression from 1.
+//! Callers: `parse`. Invariant: total; positions in messages count characters of the whole
+//! expression from 1.
 
 use super::field::{Field, FieldExpr, Item};
 use super::parse::{POINTER, Placed, syntax};

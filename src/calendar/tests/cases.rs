@@ -1,10 +1,11 @@
 //! Runs every case of `tests/fixtures/calendar`.
 //!
-//! A case is one rule, one question and the answer. Fields: `rule` in the notation `as`; `zone`, `days`, `anchor`,
-//! `until`, `exclude` as in a schedule; `fires` are the first `take` times after `after`; `also` are other right
-//! answers; `error` says that the rule must be refused (`syntax`), has no occurrence (`never`) or is no time
-//! (`not-a-time`); `or_error` that refusing is as good; `alt` holds the answers under other clock-change policies;
-//! `property` says in words what the test of that case checks.
+//! A case is one rule, one question and the answer. Fields: `rule` in the notation `as`; `zone`,
+//! `days`, `anchor`, `until`, `exclude` as in a schedule; `fires` are the first `take` times after
+//! `after`; `also` are other right answers; `error` says that the rule must be refused (`syntax`),
+//! has no occurrence (`never`) or is no time (`not-a-time`); `or_error` that refusing is as good;
+//! `alt` holds the answers under other clock-change policies; `property` says in words what the
+//! test of that case checks.
 
 use std::collections::BTreeMap;
 
@@ -169,7 +170,7 @@ fn spread_over_half_an_hour(rule: &Compiled, property: &str) -> Verdict {
 #[test]
 fn every_case_has_the_expected_answer() {
     let cases = load();
-    assert_eq!(cases.len(), 1_421);
+    assert_eq!(cases.len(), 1_838);
     let mut unsupported = BTreeMap::new();
     let mut failed = Vec::new();
     for case in &cases {
@@ -188,7 +189,7 @@ fn every_case_has_the_expected_answer() {
     // Of the notations that are refused: four of systemd and one random range.
     assert_eq!(
         unsupported,
-        BTreeMap::from([("oncalendar", 4), ("rrule", 10), ("unix", 1)])
+        BTreeMap::from([("oncalendar", 4), ("unix", 1)])
     );
 }
 
@@ -284,12 +285,28 @@ fn each_refused_notation_is_recognised_and_told_what_to_write() {
     named.calendars = vec!["holidays".into()];
     assert_eq!(compile(&named).unwrap_err()[0].code, "rule_unsupported");
     seen.push(Feature::NamedCalendars);
-    let recurrence = RuleSpec::new(When::Rrule("RRULE:FREQ=DAILY".into()));
-    assert_eq!(
-        compile(&recurrence).unwrap_err()[0].code,
-        "rule_unsupported"
-    );
-    seen.push(Feature::Rrule);
+    for (text, feature) in [
+        (
+            "DTSTART:20260101T000000Z\nEXRULE:FREQ=DAILY\nRRULE:FREQ=DAILY",
+            Feature::ExRule,
+        ),
+        (
+            "DTSTART:20260101T000000Z\nRRULE:FREQ=YEARLY;BYEASTER=1",
+            Feature::RruleExtension,
+        ),
+        (
+            "DTSTART:20260101T000000Z\nRRULE:FREQ=HOURLY;BYMINUTE=1,2;BYSETPOS=1",
+            Feature::ShortSetPos,
+        ),
+    ] {
+        let errors = compile(&RuleSpec::new(When::Rrule(text.into()))).unwrap_err();
+        assert_eq!(
+            (errors[0].pointer.as_str(), errors[0].code),
+            ("/rrule", "rule_unsupported")
+        );
+        assert!(errors[0].detail.starts_with(feature.what()), "{text}");
+        seen.push(feature);
+    }
     for feature in Feature::ALL {
         assert!(
             seen.contains(feature),

@@ -3,6 +3,8 @@
 mod cases;
 mod doc;
 mod properties;
+mod recurrences;
+mod refusals;
 mod rules;
 mod speed;
 

@@ -1,7 +1,8 @@
 //! What holds for every rule, zone and instant, against independent references.
 //!
-//! The references share no code with the calendar: rules are generated as plain sets and matched by looking into
-//! them, offsets come straight from the TZif reader, and two other cron libraries answer where they are right.
+//! The references share no code with the calendar: rules are generated as plain sets and matched by
+//! looking into them, offsets come straight from the TZif reader, and two other cron libraries
+//! answer where they are right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -164,7 +165,8 @@ fn with_policy(rule: &Rule, zone: &str, gap: DstGap, overlap: DstOverlap) -> Opt
 const GAPS: [DstGap; 3] = [DstGap::RunAfter, DstGap::Shift, DstGap::Skip];
 const OVERLAPS: [DstOverlap; 3] = [DstOverlap::First, DstOverlap::Second, DstOverlap::Both];
 
-/// Walks every minute of 36 hours around a clock change and says when a rule fires, from the definition.
+/// Walks every minute of 36 hours around a clock change and says when a rule fires, from the
+/// definition.
 fn walk(rule: &Rule, name: &str, change: i64, gap: DstGap, overlap: DstOverlap) -> Vec<i64> {
     let tz = reader(name);
     let (from, to) = (change - 18 * 3_600, change + 18 * 3_600);
@@ -253,7 +255,7 @@ proptest! {
         if let Some(compiled) = with_policy(&rule, zone.name(), gap, overlap) {
             let expected = walk(&rule, zone.name(), change, gap, overlap);
             prop_assert_eq!(
-                fires_around(&compiled, change), expected.clone(),
+                &fires_around(&compiled, change), &expected,
                 "{} in {} around {} {:?} {:?}", rule.text(), zone.name(), change, gap, overlap
             );
             let from = Timestamp::from_millis((change - 12 * 3_600) * 1_000);
@@ -330,7 +332,8 @@ proptest! {
         // 2010 to 2024, where its older zone data is still right.
         after in 1_262_304_000i64..1_704_067_200,
     ) {
-        // It combines day fields with a step in another way; with one of them free there is no question.
+        // It combines day fields with a step in another way; with one of them free there is no
+        // question.
         if !rule.day.is_star() || rule.day.text != "*" {
             rule.weekday = Set { text: "*".into(), values: (0..=6).collect() };
         }
@@ -420,7 +423,8 @@ fn every_clock_change_of_every_zone_moves_on() {
 
 #[test]
 fn no_zone_has_clock_changes_so_close_that_their_labels_mix() {
-    // `fires` would still be total, but the documentation could not say in one sentence what happens.
+    // `fires` would still be total, but the documentation could not say in one sentence what
+    // happens.
     for zone in distinct_zones() {
         for span in zone.spans() {
             let lost = span.first_label() - span.seen_until;
@@ -431,7 +435,8 @@ fn no_zone_has_clock_changes_so_close_that_their_labels_mix() {
 
 #[test]
 fn offsets_agree_with_another_build_of_the_database() {
-    // The other library is older: compare the past of zones whose history later releases left alone.
+    // The other library is older: compare the past of zones whose history later releases left
+    // alone.
     for (name, tz) in [
         ("Europe/Berlin", chrono_tz::Europe::Berlin),
         ("America/New_York", chrono_tz::America::New_York),
