@@ -175,3 +175,6 @@ const fn written(written: Written, revision: u64) -> Outcome {
 fn review(context: &mut Context<'_>) {
     context.effects.push(Effect::ReviewAdmission);
 }
+
+#[cfg(test)]
+mod tests;

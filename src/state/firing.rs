@@ -97,3 +97,6 @@ pub(super) fn trigger(context: &mut Context<'_>, command: &TriggerSchedule) -> V
         execution,
     }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ pub mod machine;
 pub mod reader;
 pub mod replica;
 pub mod resident;
+pub mod verify;
 
 mod admin;
 mod cancel;

@@ -159,3 +159,6 @@ fn answer(written: Written, schedule: &Schedule) -> Outcome {
 pub(super) fn target(tenant: &TenantId, id: &ScheduleId) -> String {
     format!("{tenant}/{id}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,12 @@ use crate::store::{
 };
 use crate::time::{Millis, Timestamp};
 
+mod admin;
 mod check;
+mod schedules;
+
+pub(crate) use admin::{a_pause, queue_id, tenant_id};
+pub(crate) use schedules::{a_put, create, minute, plan, skip};
 
 /// Log time of a new [`World`].
 pub(crate) const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);

@@ -11,6 +11,7 @@ use crate::model::history::{ChosenId, UniqueHolder};
 use crate::model::queue::LineCounts;
 use crate::model::schedule::{Schedule, ScheduleState, ScheduleStatus};
 use crate::state::resident::Resident;
+use crate::state::verify::verify;
 use crate::store::due::{DueEntry, DueKind};
 use crate::store::{Family, keys, value};
 
@@ -41,6 +42,8 @@ pub(super) fn holds(world: &mut World) {
     bounds_hold(world, &executions);
     tokens_grow(world);
     finals_stay(world);
+    let report = verify(&world.store).expect("the store verifies");
+    assert_eq!(report.problems, Vec::new(), "the state is sound");
 }
 
 fn executions(world: &World) -> Vec<Execution> {
