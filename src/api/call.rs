@@ -137,7 +137,10 @@ impl Call {
         let mut values = self.query.iter().filter(|(n, _)| n == name);
         let first = values.next().map(|(_, v)| v.as_str());
         if values.next().is_some() {
-            return Err(Error::parameter(format!("query:{name}"), "must be given once"));
+            return Err(Error::parameter(
+                format!("query:{name}"),
+                "must be given once",
+            ));
         }
         Ok(first)
     }
@@ -205,7 +208,9 @@ impl Call {
     /// # Errors
     /// `invalid_parameter`.
     pub fn wait(&self) -> Result<Millis, Error> {
-        Ok(Millis(self.number("wait_ms", &limits::WAIT_MS)?.unwrap_or(0)))
+        Ok(Millis(
+            self.number("wait_ms", &limits::WAIT_MS)?.unwrap_or(0),
+        ))
     }
 
     /// Why, for the audit log: the body's own reason, else the one in the query.
@@ -284,7 +289,10 @@ fn body_revision(text: &str) -> Result<u64, Error> {
         let root = At::Root;
         let detail = format!("{text:?} is not a revision that this API gave out");
         issues.add(&root.key("revision"), "invalid", detail);
-        issues.finish().err().unwrap_or_else(|| Error::new(Code::InvalidRequest, ""))
+        issues
+            .finish()
+            .err()
+            .unwrap_or_else(|| Error::new(Code::InvalidRequest, ""))
     })
 }
 
@@ -305,10 +313,7 @@ pub fn parse_query(text: &str) -> Result<Vec<(String, String)>, Error> {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         let decode = |t: &str| {
             percent_decode(&t.replace('+', " ")).ok_or_else(|| {
-                Error::parameter(
-                    "query",
-                    format!("{part:?} is not percent-encoded UTF-8"),
-                )
+                Error::parameter("query", format!("{part:?} is not percent-encoded UTF-8"))
             })
         };
         out.push((decode(name)?, decode(value)?));
@@ -360,9 +365,15 @@ mod tests {
         let expect = |headers: &[(&str, &str)], body| call(headers, "").expect(body);
         assert_eq!(expect(&[], None).unwrap(), Expect::Any);
         assert_eq!(expect(&[], Some("9")).unwrap(), Expect::Revision(9));
-        assert_eq!(expect(&[("if-match", "\"7\"")], None).unwrap(), Expect::Revision(7));
+        assert_eq!(
+            expect(&[("if-match", "\"7\"")], None).unwrap(),
+            Expect::Revision(7)
+        );
         assert_eq!(expect(&[("if-match", "*")], None).unwrap(), Expect::Present);
-        assert_eq!(expect(&[("if-none-match", "*")], None).unwrap(), Expect::Absent);
+        assert_eq!(
+            expect(&[("if-none-match", "*")], None).unwrap(),
+            Expect::Absent
+        );
         for bad in [
             expect(&[("if-match", "7")], None),
             expect(&[("if-match", "W/\"7\"")], None),

@@ -170,12 +170,12 @@ mod tests {
         issues.number(&root.key("priority"), 10, &limits::PRIORITY);
         issues.span(
             &root.key("jitter"),
-            Span(Millis::days(2)),
+            Span(Millis::days(8)),
             &limits::JITTER_MS,
         );
         let error = issues.finish().unwrap_err();
         let places: Vec<_> = error.errors.iter().map(|e| e.pointer.as_str()).collect();
         assert_eq!(places, ["/priority", "/jitter"]);
-        assert!(error.errors[1].detail.contains("0s to 1d"), "{error:?}");
+        assert!(error.errors[1].detail.contains("0s to 7d"), "{error:?}");
     }
 }

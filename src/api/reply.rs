@@ -32,8 +32,12 @@ impl Reply {
     /// # Errors
     /// `internal`, when it does not serialise (no type of `wire` does that).
     pub fn json<T: Serialize>(status: u16, value: &T) -> Result<Self, Error> {
-        let body = serde_json::to_vec(value)
-            .map_err(|e| Error::new(Code::Internal, format!("the answer does not serialise: {e}")))?;
+        let body = serde_json::to_vec(value).map_err(|e| {
+            Error::new(
+                Code::Internal,
+                format!("the answer does not serialise: {e}"),
+            )
+        })?;
         Ok(Self::raw(status, JSON, body))
     }
 

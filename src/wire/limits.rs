@@ -97,7 +97,7 @@ bounds! {
     RESUME_CATCH_UP: 1 ..= 99 "items", "`catch_up_max` of a resume.";
     MAX_OPEN: 1 ..= 1_000 "items", "Open executions of a schedule.";
     MAX_OCCURRENCES: 1 ..= 9_007_199_254_740_991 "items", "`rule.max_occurrences`.";
-    JITTER_MS: 0 ..= 86_400_000 "ms", "`rule.jitter`.";
+    JITTER_MS: 0 ..= 604_800_000 "ms", "`rule.jitter`.";
     EXCLUDE_DATES: 0 ..= 1_000 "items", "`rule.exclude_dates`.";
     EVERY_MS: 1_000 ..= 315_360_000_000 "ms", "`rule.every`.";
     CRON_CHARACTERS: 1 ..= 1_000 "characters", "A cron expression.";

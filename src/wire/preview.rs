@@ -53,8 +53,8 @@ pub struct PreviewedOccurrence {
     pub due_at: Instant,
     /// The nominal time on the wall clock of the rule's zone.
     pub local: String,
-    /// Why it is where it is, when a clock change moved it; else `null`.
-    pub reason: Option<String>,
+    /// Why it is where it is: `regular`, `gap_end`, `shifted`, `first_pass`, `second_pass`.
+    pub reason: String,
 }
 
 /// A clock change of the rule's zone.
