@@ -179,6 +179,14 @@ fn merge(target: Option<&RawValue>, patch: &RawValue, depth: usize, out: &mut St
     out.push('}');
 }
 
+/// The text of a member of a JSON object, if it is there and not `null`.
+#[must_use]
+pub fn member(bytes: &[u8], name: &str) -> Option<String> {
+    let object: &RawValue = serde_json::from_slice(bytes).ok()?;
+    let member = members(object)?.get(name)?.get().to_owned();
+    (member != "null").then_some(member)
+}
+
 /// The canonical text of JSON: members sorted by name, no blanks. Numbers keep their text.
 #[must_use]
 pub fn canonical(bytes: &[u8]) -> Vec<u8> {

@@ -121,6 +121,8 @@ pub struct Error {
     pub blocker: Option<String>,
     /// The limit that was met.
     pub limit: Option<LimitMet>,
+    /// Methods that the resource knows, for `method_not_allowed`.
+    pub allow: Option<String>,
 }
 
 /// A limit that was met.
@@ -147,6 +149,7 @@ impl Error {
             current_revision: None,
             blocker: None,
             limit: None,
+            allow: None,
         }
     }
 

@@ -65,6 +65,9 @@ impl Reply {
         if let Some(secs) = error.retry_after_secs() {
             reply = reply.with("retry-after", secs.to_string());
         }
+        if let Some(methods) = &error.allow {
+            reply = reply.with("allow", methods.clone());
+        }
         if let Some(revision) = error.current_revision.filter(|r| *r > 0) {
             reply = reply.with("etag", format!("\"{revision}\""));
         }

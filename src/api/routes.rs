@@ -246,12 +246,7 @@ impl Route {
 
     /// A good answer without a described body.
     #[must_use]
-    pub fn gives_bare(
-        mut self,
-        status: u16,
-        about: &'static str,
-        media: &'static str,
-    ) -> Self {
+    pub fn gives_bare(mut self, status: u16, about: &'static str, media: &'static str) -> Self {
         self.answers.push((status, about, None));
         self.media = media;
         self
@@ -293,7 +288,9 @@ fn parts(pattern: &'static str) -> Vec<Part> {
     let part = |text: &'static str| {
         text.strip_prefix('{')
             .and_then(|rest| rest.split_once('}'))
-            .map_or(Part::Literal(text), |(name, action)| Part::Named(name, action))
+            .map_or(Part::Literal(text), |(name, action)| {
+                Part::Named(name, action)
+            })
     };
     pattern.split('/').skip(1).map(part).collect()
 }
@@ -327,10 +324,7 @@ pub struct Routes {
 impl Routes {
     /// From rows and from the list of calls that are known but missing (method, pattern, what).
     #[must_use]
-    pub fn new(
-        rows: Vec<Route>,
-        later: &[(&'static str, &'static str, &'static str)],
-    ) -> Self {
+    pub fn new(rows: Vec<Route>, later: &[(&'static str, &'static str, &'static str)]) -> Self {
         let mut rows: Vec<_> = rows.into_iter().map(|r| (parts(r.pattern), r)).collect();
         // Literal parts win over actions, actions over bare names.
         let rank = |part: &Part| match part {
@@ -339,7 +333,10 @@ impl Routes {
             Part::Named(..) => 2,
         };
         rows.sort_by_key(|(parts, _)| parts.iter().map(rank).collect::<Vec<_>>());
-        let later = later.iter().map(|(m, p, what)| (*m, parts(p), *what)).collect();
+        let later = later
+            .iter()
+            .map(|(m, p, what)| (*m, parts(p), *what))
+            .collect();
         Self { rows, later }
     }
 

@@ -36,13 +36,11 @@ features! {
     AfterEnd: "a delay after the end of the previous execution",
         "use \"every\" with overlap policy \"skip\"";
     FireAll: "misfire policy \"fire_all\"", "use \"fire_latest\" or \"skip\"";
-    CatchUpWindow: "a catch-up window", "leave it out: \"fire_latest\" has no bound";
     BufferOne: "overlap policy \"buffer_one\"", "use \"allow\" or \"skip\"";
     Buffer: "overlap policy \"buffer\"", "use \"allow\" or \"skip\"";
     CancelRunning: "overlap policy \"cancel_running\"", "use \"allow\" or \"skip\"";
     Notify: "notices", "leave it out, and watch /metrics or the list of dead letters";
     After: "executions that wait for others", "submit the next one when the first is done";
-    PauseUntil: "a pause that ends by itself here", "resume it by hand";
 }
 
 impl Feature {

@@ -3,6 +3,8 @@
 //! Purpose: typed point reads over memory and store, shared by `api` and `leader`. Callers: those two.
 //! Invariant: everything read through one [`Reader`] belongs to the same applied entry.
 
+pub mod lists;
+
 use std::ops::Deref;
 
 use parking_lot::RwLockReadGuard;

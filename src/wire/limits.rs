@@ -94,7 +94,7 @@ bounds! {
     CATCH_UP_MAX: 1 ..= 10_000 "items", "`misfire.catch_up_max`.";
     CATCH_UP_WINDOW_MS: 0 ..= 31_536_000_000 "ms", "`misfire.catch_up_window`.";
     CATCH_UP_RATE: 1 ..= 1_000 "items", "Count in `misfire.catch_up_rate`.";
-    RESUME_CATCH_UP: 1 ..= 99 "items", "`catch_up_max` of a resume.";
+    RESUME_CATCH_UP: 1 ..= 60 "items", "`catch_up_max` of a resume.";
     MAX_OPEN: 1 ..= 1_000 "items", "Open executions of a schedule.";
     MAX_OCCURRENCES: 1 ..= 9_007_199_254_740_991 "items", "`rule.max_occurrences`.";
     JITTER_MS: 0 ..= 604_800_000 "ms", "`rule.jitter`.";

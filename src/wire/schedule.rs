@@ -218,6 +218,9 @@ pub struct ScheduleStatus {
     pub updated_at: Option<Instant>,
     /// What may surprise.
     pub warnings: Vec<Warning>,
+    /// The next five occurrences, in the answer to a dry run only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub upcoming: Vec<NextOccurrence>,
 }
 
 /// A planned occurrence.
@@ -311,7 +314,7 @@ pub struct ResumeSchedule {
     #[schema(default = "none")]
     pub catch_up: Option<CatchUp>,
     /// Most executions created for the pause, for `catch_up: all`.
-    #[schema(default = 100, minimum = 1, maximum = 100)]
+    #[schema(default = 60, minimum = 1, maximum = 60)]
     pub catch_up_max: Option<u32>,
 }
 

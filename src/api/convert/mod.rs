@@ -66,14 +66,6 @@ pub fn worker(issues: &mut Issues, at: &At<'_>, text: &str) -> Option<WorkerId> 
     name(issues, at, text, WorkerId::new)
 }
 
-/// A field that must be there.
-fn required<T: Default>(issues: &mut Issues, at: &At<'_>, value: Option<T>) -> T {
-    if value.is_none() {
-        issues.add(at, "required", "is required");
-    }
-    value.unwrap_or_default()
-}
-
 /// A value given twice, in path and body, must be the same.
 pub fn same_as_path(issues: &mut Issues, at: &At<'_>, body: Option<&str>, path: &str) {
     if let Some(body) = body.filter(|b| *b != path) {

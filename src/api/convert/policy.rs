@@ -148,9 +148,6 @@ pub fn misfire(
             Misfire::FireLatest
         }
     };
-    if wire.catch_up_window.is_some() {
-        Feature::CatchUpWindow.refuse(issues, &at.key("catch_up_window"));
-    }
     let (catch_up_rate, catch_up_rate_per) = match wire.catch_up_rate.as_deref() {
         None => (base.catch_up_rate, base.catch_up_rate_per),
         Some(text) => rate_text(issues, &at.key("catch_up_rate"), text),
@@ -160,7 +157,9 @@ pub fn misfire(
         threshold: wire.threshold.map_or(base.threshold, |v| {
             issues.span(&at.key("threshold"), v, &limits::MISFIRE_THRESHOLD_MS)
         }),
-        catch_up_window: None,
+        catch_up_window: wire
+            .catch_up_window
+            .map(|v| issues.span(&at.key("catch_up_window"), v, &limits::CATCH_UP_WINDOW_MS)),
         catch_up_max: wire.catch_up_max.map_or(base.catch_up_max, |v| {
             issues.count(&at.key("catch_up_max"), v, &limits::CATCH_UP_MAX)
         }),

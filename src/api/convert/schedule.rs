@@ -278,6 +278,7 @@ fn status_out(
         created_at: Some(row.created_at.into()),
         updated_at: Some(row.updated_at.into()),
         warnings,
+        upcoming: Vec::new(),
     }
 }
 

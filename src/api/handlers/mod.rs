@@ -1,0 +1,119 @@
+//! Handlers: thin; each file begins with the rows of its calls.
+
+pub mod cluster;
+pub mod executions;
+pub mod leases;
+pub mod queues;
+pub mod schedules;
+pub mod system;
+pub mod tenants;
+pub mod workers;
+
+use std::collections::BTreeMap;
+
+use crate::api::call::Call;
+use crate::api::cursor::ListQuery;
+use crate::api::problem::{Code, Error};
+use crate::api::routes::Route;
+use crate::wire::Page;
+
+/// Every call.
+#[must_use]
+pub fn all() -> Vec<Route> {
+    let mut rows = schedules::routes();
+    rows.extend(executions::routes());
+    rows.extend(queues::routes());
+    rows.extend(tenants::routes());
+    rows.extend(leases::routes());
+    rows.extend(workers::routes());
+    rows.extend(cluster::routes());
+    rows.extend(system::routes());
+    rows
+}
+
+/// A page of what is held in memory, in the order of its names.
+fn page_of<K: AsRef<str>, T>(query: &ListQuery, all: impl Iterator<Item = (K, T)>) -> Page<T> {
+    let start = query
+        .position
+        .as_deref()
+        .and_then(|p| std::str::from_utf8(p).ok())
+        .map(str::to_owned);
+    let mut items = Vec::new();
+    let mut last = None;
+    for (name, item) in all {
+        if start.as_deref().is_some_and(|start| name.as_ref() <= start) {
+            continue;
+        }
+        if items.len() >= query.page_size {
+            return Page {
+                items,
+                next_cursor: query.next(last),
+            };
+        }
+        last = Some(name.as_ref().as_bytes().to_vec());
+        items.push(item);
+    }
+    Page {
+        items,
+        next_cursor: None,
+    }
+}
+
+/// A label filter: `name=value`, or `name` for any value.
+struct LabelFilter {
+    name: String,
+    value: Option<String>,
+}
+
+impl LabelFilter {
+    fn of(query: &ListQuery) -> Option<Self> {
+        let text = query.filter("label")?;
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (text, None),
+        };
+        Some(Self {
+            name: name.to_owned(),
+            value,
+        })
+    }
+
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        labels
+            .get(&self.name)
+            .is_some_and(|v| self.value.as_ref().is_none_or(|wanted| wanted == v))
+    }
+}
+
+/// Reads a filter that is one of some words, or several of them separated by commas.
+fn words<T>(
+    query: &ListQuery,
+    name: &str,
+    known: &str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<Vec<T>>, Error> {
+    let Some(text) = query.filter(name) else {
+        return Ok(None);
+    };
+    let words = text.split(',').map(|word| {
+        read(word).ok_or_else(|| {
+            Error::parameter(
+                format!("query:{name}"),
+                format!("{word:?} is not one of {known}"),
+            )
+        })
+    });
+    words.collect::<Result<Vec<_>, _>>().map(Some)
+}
+
+/// For `If-None-Match: *`: what exists is a failed precondition, not a conflict.
+fn precondition(call: &Call, error: Error) -> Error {
+    let asked = call.request.header("if-none-match").ok().flatten();
+    match error.code {
+        Code::AlreadyExists if asked.is_some() => Error {
+            code: Code::RevisionMismatch,
+            ..error
+        },
+        _ => error,
+    }
+}

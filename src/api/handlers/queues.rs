@@ -1,0 +1,348 @@
+//! Calls about queues.
+
+use std::sync::Arc;
+
+use crate::api::Api;
+use crate::api::actions::schedules::check_expect;
+use crate::api::actions::{Done, Purpose, unexpected};
+use crate::api::call::Call;
+use crate::api::convert::queue::{add_counts, queue_out, queue_spec};
+use crate::api::cursor::ListQuery;
+use crate::api::handlers::{page_of, precondition};
+use crate::api::issues::Issues;
+use crate::api::problem::{Code, Error};
+use crate::api::reads::{backlog, queue_no};
+use crate::api::reply::Reply;
+use crate::api::routes::{Route, handler};
+use crate::command::Expect;
+use crate::command::admin::{AdminCommand, DeleteQueue, PauseScope, PutQueue};
+use crate::command::outcome::{Outcome, Refusal, Written};
+use crate::ids::{QueueId, QueueNo};
+use crate::state::reader::Reader;
+use crate::store::{Direction, Family, KeyRange, keys};
+use crate::time::{Millis, Timestamp};
+use crate::wire;
+
+const ITEM: &str = "/v1/queues/{queue}";
+/// Tenants shown in statistics.
+const TENANTS_SHOWN: usize = 1_000;
+/// Lines whose head is read for the oldest due time.
+const HEADS_READ: usize = 1_000;
+
+/// The rows.
+#[must_use]
+pub fn routes() -> Vec<Route> {
+    const NONE: &[Code] = &[Code::QueueNotFound];
+    let act = |pattern, id, handler, summary| {
+        Route::new("POST", pattern, id, handler)
+            .says("queues", summary)
+            .writes()
+            .may_take::<wire::Pause>()
+            .gives::<wire::Queue>(200, "The queue.")
+            .refuses(NONE)
+    };
+    vec![
+        Route::new("PUT", ITEM, "putQueue", handler!(put))
+            .says(
+                "queues",
+                "Creates or replaces a queue; equal content changes nothing.",
+            )
+            .writes()
+            .conditional()
+            .takes::<wire::Queue>()
+            .gives::<wire::Queue>(201, "Created.")
+            .gives::<wire::Queue>(200, "Updated or unchanged; `X-Outcome` says which.")
+            .refuses(&[Code::RevisionMismatch, Code::QuotaReached]),
+        Route::new("GET", ITEM, "getQueue", handler!(get))
+            .says("queues", "Reads a queue.")
+            .reads()
+            .gives::<wire::Queue>(200, "The queue.")
+            .refuses(NONE),
+        Route::new("GET", "/v1/queues", "listQueues", handler!(list))
+            .says("queues", "Lists queues by name.")
+            .reads()
+            .lists()
+            .gives_page::<wire::Queue>("A page.")
+            .refuses(&[Code::InvalidCursor]),
+        Route::new("DELETE", ITEM, "deleteQueue", handler!(delete))
+            .says(
+                "queues",
+                "Deletes a queue that holds no open execution and that no schedule names.",
+            )
+            .writes()
+            .conditional()
+            .gives_bare(204, "Deleted.", "")
+            .refuses(&[
+                Code::QueueNotFound,
+                Code::QueueInUse,
+                Code::Protected,
+                Code::RevisionMismatch,
+            ]),
+        act(
+            "/v1/queues/{queue}:pause",
+            "pauseQueue",
+            handler!(pause),
+            "Grants nothing from it until resumed.",
+        ),
+        act(
+            "/v1/queues/{queue}:resume",
+            "resumeQueue",
+            handler!(resume),
+            "Grants from it again.",
+        ),
+        Route::new(
+            "GET",
+            "/v1/queues/{queue}/stats",
+            "queueStats",
+            handler!(stats),
+        )
+        .says(
+            "queues",
+            "Depth by state and tenant, and the oldest due time.",
+        )
+        .reads()
+        .gives::<wire::QueueStats>(200, "The figures.")
+        .refuses(NONE),
+    ]
+}
+
+fn shown(reader: &Reader<'_>, id: &QueueId) -> Result<(wire::Queue, u64), Error> {
+    let no = queue_no(reader, id)?;
+    let row = reader.queues.get(&no).ok_or(Refusal::QueueNotFound)?;
+    Ok((queue_out(row, backlog(reader, no)), row.revision))
+}
+
+async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
+    let body: wire::Queue = call.body()?;
+    let queue = call.queue()?;
+    let expect = call.expect(body.revision.as_deref())?;
+    let mut issues = Issues::default();
+    let spec = queue_spec(&mut issues, body, &queue);
+    issues.finish()?;
+    if call.dry_run()? {
+        let reader = api.replica.read();
+        let present = shown(&reader, &queue).ok();
+        let revision = present.as_ref().map(|(_, revision)| *revision);
+        dry_expect(expect, revision).map_err(|e| precondition(&call, e))?;
+        let row = crate::model::queue::Queue {
+            id: queue,
+            spec,
+            paused: None,
+            created_at: reader.now(),
+            revision: revision.unwrap_or(0),
+            rate_tat_ns: 0,
+        };
+        let would_be = queue_out(&row, wire::Backlog::default());
+        return Ok(Reply::json(200, &would_be)?.with("x-dry-run", "true"));
+    }
+    let command = AdminCommand::PutQueue(PutQueue {
+        queue: queue.clone(),
+        spec,
+        expect,
+    });
+    let keyed = api.keyed(&call)?;
+    let purpose = Purpose {
+        reason: call.reason(None)?,
+        key: keyed.command(),
+    };
+    let object = format!("queue {queue}");
+    let done = api.administer(&call, object, &purpose, command).await;
+    let done = done.map_err(|e| precondition(&call, e))?;
+    written_reply(&api, &queue, &done)
+}
+
+/// What apply would say of the condition.
+pub(super) fn dry_expect(expect: Expect, revision: Option<u64>) -> Result<(), Error> {
+    match (expect, revision) {
+        (Expect::Present | Expect::Revision(_), None) => {
+            Err(Refusal::RevisionMismatch { current: 0 }.into())
+        }
+        (expect, Some(revision)) => check_expect(expect, revision),
+        (Expect::Any | Expect::Absent, None) => Ok(()),
+    }
+}
+
+fn written_reply(api: &Api, queue: &QueueId, done: &Done) -> Result<Reply, Error> {
+    let Outcome::Written { written, .. } = done.outcome else {
+        return Err(unexpected(&done.outcome));
+    };
+    let (shown, revision) = shown(&api.replica.read(), queue)?;
+    let status = if written == Written::Created {
+        201
+    } else {
+        200
+    };
+    Ok(Reply::json(status, &shown)?
+        .etag(revision)
+        .at_index(done.index)
+        .outcome(written)
+        .replayed(done.is_replayed))
+}
+
+async fn get(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
+    let (shown, revision) = shown(&api.replica.read(), &call.queue()?)?;
+    Ok(Reply::json(200, &shown)?.etag(revision))
+}
+
+async fn list(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
+    let query = ListQuery::of(&call)?;
+    let resident = api.replica.resident();
+    let all = resident.queue_numbers.iter().filter_map(|(id, no)| {
+        let row = resident.queues.get(no)?;
+        Some((id.as_str(), queue_out(row, backlog(&resident, *no))))
+    });
+    Reply::json(200, &page_of(&query, all))
+}
+
+async fn delete(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
+    let queue = call.queue()?;
+    let expect = call.expect(None)?;
+    let deleted = Reply::empty().outcome(Written::Deleted);
+    if call.dry_run()? {
+        let (row, revision) = shown(&api.replica.read(), &queue)?;
+        dry_expect(expect, Some(revision))?;
+        if queue == QueueId::default_queue() {
+            return Err(Refusal::Protected.into());
+        }
+        let backlog = row.status.unwrap_or_default().backlog;
+        let open = [
+            backlog.waiting,
+            backlog.ready,
+            backlog.parked,
+            backlog.leased,
+            backlog.backing_off,
+        ];
+        let open = open.into_iter().fold(0_u64, u64::saturating_add);
+        if open > 0 {
+            return Err(Refusal::QueueInUse { open }.into());
+        }
+        return Ok(deleted.with("x-dry-run", "true"));
+    }
+    let purpose = Purpose {
+        reason: call.reason(None)?,
+        key: None,
+    };
+    let object = format!("queue {queue}");
+    let command = AdminCommand::DeleteQueue(DeleteQueue { queue, expect });
+    let done = api.administer(&call, object, &purpose, command).await?;
+    Ok(deleted.at_index(done.index))
+}
+
+async fn pause(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
+    set_pause(api, call, true).await
+}
+
+async fn resume(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
+    set_pause(api, call, false).await
+}
+
+async fn set_pause(api: Arc<Api>, call: Call, is_paused: bool) -> Result<Reply, Error> {
+    let body: wire::Pause = call.body_or_default()?;
+    let queue = call.queue()?;
+    let until = pause_until(&api, is_paused, &body)?;
+    let (before, revision) = shown(&api.replica.read(), &queue)?;
+    if call.dry_run()? {
+        return Ok(Reply::json(200, &before)?
+            .etag(revision)
+            .with("x-dry-run", "true"));
+    }
+    let keyed = api.keyed(&call)?;
+    let purpose = Purpose {
+        reason: call.reason(body.reason)?,
+        key: keyed.command(),
+    };
+    let scope = PauseScope::Queue(queue.clone());
+    let done = api
+        .set_pause(&call, scope, (is_paused, until), &purpose)
+        .await?;
+    written_reply(&api, &queue, &done)
+}
+
+/// The end of a pause; refused for a resume, and in the past.
+pub(super) fn pause_until(
+    api: &Api,
+    is_paused: bool,
+    body: &wire::Pause,
+) -> Result<Option<Timestamp>, Error> {
+    let mut issues = Issues::default();
+    let until = body.until.map(|i| i.0);
+    let now = api.scheduler.now();
+    match until {
+        Some(_) if !is_paused => {
+            issues.add_at(
+                "/until".into(),
+                "invalid",
+                "belongs to a pause, not to a resume",
+            );
+        }
+        Some(until) if until <= now => {
+            let detail = format!("{until} is in the past: it is {now} now");
+            issues.add_at("/until".into(), "in_the_past", detail);
+        }
+        _ => {}
+    }
+    issues.finish()?;
+    Ok(until)
+}
+
+async fn stats(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
+    let queue = call.queue()?;
+    let figures = api.long_read(move |api| {
+        let reader = api.replica.read();
+        let no = queue_no(&reader, &queue)?;
+        let oldest = oldest_due(&reader, no)?;
+        let tenants = reader.lines_of(no).filter(|(_, c)| c.open() > 0);
+        let tenants = tenants.take(TENANTS_SHOWN).filter_map(|(tenant, counts)| {
+            let row = reader.tenants.get(&tenant)?;
+            let own = reader.queues.get(&no)?.spec.weights.get(&row.id).copied();
+            let mut backlog = wire::Backlog::default();
+            add_counts(&mut backlog, counts);
+            Some(wire::TenantStats {
+                tenant: row.id.to_string(),
+                weight: own.unwrap_or(row.spec.weight),
+                backlog,
+            })
+        });
+        Ok(wire::QueueStats {
+            queue: queue.to_string(),
+            backlog: backlog(&reader, no),
+            oldest_due_at: oldest.map(Into::into),
+            oldest_wait_ms: oldest.map(|at| reader.now().since(at)).map(|Millis(ms)| ms),
+            tenants: tenants.collect(),
+        })
+    });
+    Reply::json(200, &figures.await?)
+}
+
+/// The earliest line time over the heads of a queue's ready lines: one seek a tenant and priority.
+fn oldest_due(reader: &Reader<'_>, no: QueueNo) -> Result<Option<Timestamp>, Error> {
+    let mut oldest: Option<Timestamp> = None;
+    let mut read = 0;
+    for (tenant, counts) in reader.lines_of(no) {
+        if counts.ready == 0 {
+            continue;
+        }
+        let line = keys::ready_line(no, tenant);
+        for rank in 0..=9_u8 {
+            read += 1;
+            if read > HEADS_READ {
+                return Ok(oldest);
+            }
+            let prefix = [line.as_slice(), &[rank]].concat();
+            let range = KeyRange::prefix(&prefix);
+            let mut head = None;
+            reader
+                .store()
+                .scan(Family::Lines, &range, Direction::Forward, &mut |key, _| {
+                    let order = key.get(line.len()..).unwrap_or_default();
+                    head = keys::decode_line_order(order).map(|(_, at, _)| at);
+                    std::ops::ControlFlow::Break(())
+                })?;
+            oldest = match (oldest, head) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+    }
+    Ok(oldest)
+}
