@@ -218,6 +218,12 @@ pub fn idempotency(bucket: u32, tenant: TenantNo, hash: &[u8; 16]) -> Vec<u8> {
     key
 }
 
+/// The smallest possible key of an idempotency bucket.
+#[must_use]
+pub fn idempotency_bucket_start(bucket: u32) -> Vec<u8> {
+    with_u32(IDEMPOTENCY, bucket)
+}
+
 /// The twelve-hour span that holds `at`.
 #[must_use]
 pub fn idempotency_bucket(at: Timestamp) -> u32 {

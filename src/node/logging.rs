@@ -1,0 +1,27 @@
+//! Logging to standard error.
+//!
+//! Callers: `node` at start. Lines never carry payloads, results or keys.
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{LogConfig, LogFormat};
+
+/// Installs the process's logger. A second call changes nothing.
+///
+/// # Errors
+/// Directives that cannot be read, in words.
+pub fn install(config: &LogConfig) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&config.level)
+        .map_err(|e| format!("log level {:?}: {e}; try \"info\" or \"info,punctual::raft=debug\"", config.level))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(true);
+    let installed = match config.format {
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    // Already installed: somebody embeds us, and their logger is the one that counts.
+    let _already = installed;
+    Ok(())
+}
