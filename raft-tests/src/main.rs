@@ -30,6 +30,9 @@ struct Args {
     /// Print what happened.
     #[arg(long)]
     trace: bool,
+    /// Log of the nodes on standard error, such as `openraft=debug`; for one seed.
+    #[arg(long)]
+    log: Option<String>,
     /// Threads.
     #[arg(long, default_value_t = 1)]
     jobs: u64,
@@ -178,6 +181,14 @@ fn main() -> ExitCode {
         eprintln!("--seeds takes a number or a range such as 0..500");
         return ExitCode::from(2);
     };
+    if let Some(filter) = &args.log {
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .without_time()
+            .init();
+    }
     let started = std::time::Instant::now();
     let reports = batch(&args, from, to);
     let total = Counters::default();

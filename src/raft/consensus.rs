@@ -59,6 +59,14 @@ impl<R: NodeRuntime> Shared<R> {
     }
 }
 
+impl<R: NodeRuntime> Shared<R> {
+    /// Ends a change from one set of voters to another that is half done. Those who voted only before it leave.
+    pub(super) async fn settle_members(&self) -> Result<(), MembershipError> {
+        let nothing_more = ChangeMembers::AddVoterIds(BTreeSet::new());
+        self.change(nothing_more, false).await
+    }
+}
+
 fn refusal<R: NodeRuntime>(
     error: &RaftError<Types<R>, ClientWriteError<Types<R>>>,
 ) -> MembershipError {
@@ -78,8 +86,11 @@ fn refusal<R: NodeRuntime>(
 }
 
 async fn promote<R: NodeRuntime>(shared: &Shared<R>, id: u64) -> Result<(), MembershipError> {
+    if shared.status().members.joint {
+        shared.settle_members().await?;
+    }
     let status = shared.status();
-    if status.members.voters.contains_key(&id) && !status.members.joint {
+    if status.members.voters.contains_key(&id) {
         return Ok(());
     }
     if !status.members.learners.contains_key(&id) {
@@ -105,6 +116,9 @@ async fn promote<R: NodeRuntime>(shared: &Shared<R>, id: u64) -> Result<(), Memb
 }
 
 async fn remove<R: NodeRuntime>(shared: &Shared<R>, id: u64) -> Result<(), MembershipError> {
+    if shared.status().members.joint {
+        shared.settle_members().await?;
+    }
     let status = shared.status();
     let members = &status.members;
     if members.voters.contains_key(&id) {

@@ -26,8 +26,8 @@ use crate::rt::TaskHandle;
 use crate::store::Staging;
 use crate::store::log::{LogPosition, LogVote};
 
-/// How long an installation waits for committed entries to be applied first.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// How long apply may stand still before an installation goes ahead without it.
+const STALL: Duration = Duration::from_secs(1);
 
 struct Transfer {
     session: u64,
@@ -179,9 +179,7 @@ impl<R: NodeRuntime> Incoming<R> {
             Ok(staging) => staging,
             Err(fault) => return failed(&fault),
         };
-        if !self.shared.wait_for_apply(DRAIN_MAX).await {
-            return Reply::Failed("committed entries are still being applied".into());
-        }
+        self.drain().await;
         let snapshot = Snapshot {
             meta,
             snapshot: Image::Received(staging),
@@ -197,6 +195,21 @@ impl<R: NodeRuntime> Incoming<R> {
                 Reply::Installed(to_vote(&response.vote))
             }
             Err(error) => Reply::Failed(error.to_string()),
+        }
+    }
+
+    /// Waits for committed entries to be applied, as long as any are: the library panics when an image replaces the log
+    /// under an apply that is about to start. Entries that conflict with a new leader's log cannot be applied before the
+    /// image is in, so standing still ends the wait.
+    async fn drain(&self) {
+        let applied = || self.shared.machine.applied().position;
+        let mut before = applied();
+        while !self.shared.wait_for_apply(STALL).await {
+            let now = applied();
+            if now == before {
+                return;
+            }
+            before = now;
         }
     }
 

@@ -5,7 +5,7 @@
 //! Invariants:
 //! 1. A malformed request is answered with a failure and changes nothing.
 //! 2. A follower whose apply lags far behind its log answers appends late, which slows its leader down.
-//! 3. An image is installed only when nothing committed waits to be applied: the Raft library cannot do both at once.
+//! 3. An image is installed only when no apply is under way: the Raft library cannot do both at once.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,7 +25,7 @@ use crate::store::log::fields::{Reader, Writer};
 use crate::store::log::{LogBody, LogPosition, LogRecord, LogVote};
 
 /// The type configuration for runtime `R`.
-pub struct Types<R>(PhantomData<fn() -> R>);
+pub(super) struct Types<R>(PhantomData<fn() -> R>);
 
 impl<R> fmt::Debug for Types<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +62,7 @@ impl<R> Ord for Types<R> {
 
 /// An encoded batch, as the library carries it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct BatchBytes(pub(super) Bytes);
+pub(super) struct BatchBytes(pub(super) Bytes);
 
 impl fmt::Debug for BatchBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +77,7 @@ impl fmt::Display for BatchBytes {
 
 /// What apply answered, as the library carries it.
 #[derive(Clone, Default)]
-pub struct Answer(pub(super) EntryAnswer);
+pub(super) struct Answer(pub(super) EntryAnswer);
 
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,6 +5,7 @@
 //! Invariants:
 //! 1. The log is purged only below what is durable in the state store **and** held in the kept snapshot.
 //! 2. At least [`RaftSettings::log_tail_bytes`](super::RaftSettings) of log stay.
+//! 3. A change of members that its leader could not finish is finished by the next one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,10 @@ pub(super) fn start<R: NodeRuntime>(shared: &Arc<Shared<R>>) -> TaskHandle {
 
 async fn step<R: NodeRuntime>(shared: &Shared<R>, marks: &mut Marks) -> Result<(), Fault> {
     let status = shared.status();
+    if status.is_leader() && status.members.joint {
+        // Whoever began the change may be gone; only a leader can end it. A refusal now is tried again.
+        let _later = shared.settle_members().await;
+    }
     let Some(applied) = status.applied else {
         return Ok(());
     };

@@ -14,11 +14,16 @@ use bytes::Bytes;
 
 use crate::fault::Fault;
 
+mod durable;
 pub mod fields;
+pub mod identity;
 mod image;
 pub mod mem;
 #[cfg(any(feature = "rocks", test))]
 mod record;
+#[cfg(feature = "rocks")]
+pub mod rocks;
+pub mod witness;
 
 /// Where an entry stands. Ordered as Raft orders logs: term, then leader, then index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
