@@ -142,7 +142,7 @@ fn carry_out(shared: &Shared, writes: &[LogWrite], disk: OnDisk) -> Result<OnDis
     options.set_sync(false);
     shared
         .db
-        .write_opt(&batch, &options)
+        .write_opt(batch, &options)
         .map_err(|e| fault("write", e))?;
     shared.db.flush_wal(true).map_err(|e| fault("sync", e))?;
     shared.witness.observe(disk.vote, disk.last);
