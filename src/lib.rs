@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod calendar;
+pub mod cli;
 pub mod client;
 pub mod command;
 pub mod config;

@@ -1,3 +1,5 @@
 //! The `punctual` binary: everything is in the library.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    punctual::cli::main()
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Answer, Call, Client, Error, Method, segment};
-use crate::wire::{AddMember, Cluster, TransferLeadership, Transferred};
+use crate::wire::{AddMember, Cluster, Member, TransferLeadership, Transferred};
 
 /// A new member first gets the whole log or a snapshot.
 const MEMBER_WAIT: Duration = Duration::from_secs(300);
@@ -21,7 +21,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Problem`] when the node cannot be reached or its number was used before.
-    pub async fn add_member(&self, body: &AddMember) -> Result<Answer<Cluster>, Error> {
+    pub async fn add_member(&self, body: &AddMember) -> Result<Answer<Member>, Error> {
         let call = Self::with_body(Method::Post, "/v1/cluster/members".into(), body)?;
         self.call(call.waiting(MEMBER_WAIT)).await
     }
@@ -30,7 +30,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Problem`] when it is no member or the rest would have no majority.
-    pub async fn remove_member(&self, node: u64) -> Result<Answer<Cluster>, Error> {
+    pub async fn remove_member(&self, node: u64) -> Result<Answer<serde_json::Value>, Error> {
         let path = format!("/v1/cluster/members/{}:remove", segment(&node.to_string()));
         self.call(Call::new(Method::Post, path).waiting(MEMBER_WAIT))
             .await

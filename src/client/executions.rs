@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Answer, Call, Client, Error, Method, segment};
-use crate::wire::{Cancel, CancelResult, Execution, Page, SubmitResult};
+use crate::wire::{Cancel, CancelResult, Execution, Page, SubmitBatchResult};
 
 /// Longest wait that one read asks for; longer waits are several reads.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -54,11 +54,11 @@ impl Client {
     /// Submits up to 1,000 executions, each on its own.
     ///
     /// # Errors
-    /// [`Error::Problem`] when the batch as a whole is refused; a refused item is in its [`SubmitResult`].
+    /// [`Error::Problem`] when the batch as a whole is refused; a refused item says so in its own result.
     pub async fn submit_executions<B: Serialize + Sync>(
         &self,
         items: &[B],
-    ) -> Result<Answer<Vec<SubmitResult>>, Error> {
+    ) -> Result<Answer<SubmitBatchResult>, Error> {
         let body = serde_json::json!({ "items": items });
         self.call(Self::with_body(
             Method::Post,

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::{Answer, Call, Client, Error, Method, segment};
 use crate::wire::{
-    NextOccurrences, OccurrenceRecord, Page, PauseSchedule, Preview, PreviewResult, ResumeResult,
-    ResumeSchedule, Schedule, ScheduleResult, TriggerResult, TriggerSchedule,
+    NextOccurrences, OccurrenceRecord, Page, PauseSchedule, PreviewResult, ResumeResult,
+    ResumeSchedule, Schedule, ScheduleBatchResult, TriggerResult, TriggerSchedule,
 };
 
 /// Under which condition a PUT is done.
@@ -77,12 +77,12 @@ impl Client {
     /// Creates or replaces up to 1,000 schedules, each on its own.
     ///
     /// # Errors
-    /// [`Error::Problem`] when the batch as a whole is refused; a refused item is in its [`ScheduleResult`].
+    /// [`Error::Problem`] when the batch as a whole is refused; a refused item says so in its own result.
     pub async fn put_schedules<B: Serialize + Sync>(
         &self,
         items: &[B],
         dry_run: bool,
-    ) -> Result<Answer<Vec<ScheduleResult>>, Error> {
+    ) -> Result<Answer<ScheduleBatchResult>, Error> {
         let body = serde_json::json!({ "items": items });
         let call = Self::with_body(Method::Post, self.tenant_path("schedules:batch"), &body)?;
         self.call(call.query("dry_run", dry_run.then_some(true)))
@@ -203,11 +203,14 @@ impl Client {
         self.call(call).await
     }
 
-    /// Times of a rule that is not stored.
+    /// Times of a rule that is not stored; `body` is a [`crate::wire::Preview`] or JSON of that form.
     ///
     /// # Errors
     /// [`Error::Problem`] 422 with the place of each mistake.
-    pub async fn preview(&self, body: &Preview) -> Result<Answer<PreviewResult>, Error> {
+    pub async fn preview<B: Serialize + ?Sized + Sync>(
+        &self,
+        body: &B,
+    ) -> Result<Answer<PreviewResult>, Error> {
         self.call(Self::with_body(
             Method::Post,
             "/v1/schedules:preview".into(),
