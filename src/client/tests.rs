@@ -1,4 +1,8 @@
 //! The client over a scripted transport on paused time, and over real HTTP once.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests own their runtime and clock"
+)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,8 @@
 //! The worker against a fake server on paused time: every instant below is exact.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests own their runtime and clock"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

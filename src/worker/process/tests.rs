@@ -1,4 +1,8 @@
 //! Real children: exit codes, signals, stops, input, environment, leftovers.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests own their runtime and clock"
+)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

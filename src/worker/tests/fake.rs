@@ -269,7 +269,7 @@ impl Fake {
         }
     }
 
-    fn renewed(&self, body: RenewLeases) -> Result<ReportResults, Error> {
+    fn renewed(&self, body: &RenewLeases) -> Result<ReportResults, Error> {
         self.see(Seen::Renew(body.clone()));
         let mut s = self.state.lock();
         if s.renewals_fail {
@@ -329,7 +329,7 @@ impl LeaseCalls for Fake {
         body: RenewLeases,
         _limit: Duration,
     ) -> BoxFuture<'_, Result<ReportResults, Error>> {
-        Box::pin(async move { self.renewed(body) })
+        Box::pin(async move { self.renewed(&body) })
     }
 
     fn report(&self, body: ReportLeases) -> BoxFuture<'_, Result<ReportResults, Error>> {
