@@ -200,6 +200,78 @@ pub struct RateLimit {
     pub count: u32,
     /// The span, at least 1 ms.
     pub per: Millis,
-    /// Grants allowed at one instant, 1 or more (default 1).
+    /// Grants allowed at one instant after a rest, 1 or more (default 1).
     pub burst: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(initial: Millis, multiplier_milli: u32, max: Millis) -> RetryPolicy {
+        RetryPolicy {
+            initial_backoff: initial,
+            multiplier_milli,
+            max_backoff: max,
+            jitter_milli: 0,
+            ..RetryPolicy::default()
+        }
+    }
+
+    #[test]
+    fn the_backoff_doubles_up_to_its_bound_for_every_later_attempt() {
+        let policy = policy(Millis::secs(1), 2_000, Millis::hours(1));
+        for n in 1..=12 {
+            assert_eq!(policy.backoff(n), Millis::secs(1 << (n - 1)), "attempt {n}");
+        }
+        for n in [13, 30, 34, 62, 63, 64, 65, 66, 100, 1_024, 65_536, u32::MAX] {
+            assert_eq!(policy.backoff(n), Millis::secs(3_600), "attempt {n}");
+        }
+    }
+
+    #[test]
+    fn the_backoff_saturates_and_is_never_zero_by_overflow() {
+        let steep = policy(Millis::hours(1), 100_000, Millis::days(30));
+        let tiny = policy(Millis(1), 2_000, Millis(20));
+        let flat = policy(Millis(7), 1_000, Millis(20));
+        let creeping = policy(Millis(1), 1_001, Millis::days(30));
+        for policy in [&steep, &tiny, &flat, &creeping] {
+            let mut before = Millis::ZERO;
+            for n in 1..=1_200 {
+                let delay = policy.backoff(n);
+                assert!(delay.0 > 0 && delay <= policy.max_backoff, "{policy:?} {n}");
+                assert!(delay >= before, "{policy:?} {n}");
+                before = delay;
+            }
+        }
+        assert_eq!(flat.backoff(1_000), Millis(7));
+    }
+
+    #[test]
+    fn jitter_stays_within_its_share_and_below_the_bound() {
+        let mut policy = policy(Millis::secs(10), 2_000, Millis::secs(15));
+        policy.jitter_milli = 200;
+        assert_eq!(policy.jittered_backoff(1, 0), Millis::secs(8));
+        assert_eq!(policy.jittered_backoff(1, u32::MAX), Millis::secs(12));
+        assert_eq!(policy.jittered_backoff(2, u32::MAX), Millis::secs(15));
+        policy.jitter_milli = 1_000;
+        assert_eq!(policy.jittered_backoff(1, 0), Millis(1), "never at once");
+        policy.initial_backoff = Millis::ZERO;
+        assert_eq!(policy.jittered_backoff(1, 0), Millis::ZERO);
+    }
+
+    #[test]
+    fn a_timed_pause_ends_by_itself() {
+        let at = Timestamp::from_millis(1_000);
+        let mut pause = PauseInfo {
+            by: "me".into(),
+            reason: None,
+            since: Timestamp::EPOCH,
+            until: Some(at),
+        };
+        assert!(pause.holds_at(at.minus(Millis(1))));
+        assert!(!pause.holds_at(at));
+        pause.until = None;
+        assert!(pause.holds_at(Timestamp::MAX));
+    }
 }

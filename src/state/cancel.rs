@@ -1,7 +1,7 @@
 //! Requests to cancel an execution.
 //!
-//! Callers: [`crate::state::apply`]. Invariants: log order decides between a request and a worker's word; a request that
-//! is on record is not made again; a final execution stays as it is.
+//! Callers: [`crate::state::apply`]. Invariants: log order decides between a request and a worker's
+//! word; a request that is on record is not made again; a final execution stays as it is.
 
 use crate::command::executions::{CancelExecution, CancelMode};
 use crate::command::outcome::{CancelDid, Outcome, Refusal};
@@ -103,3 +103,6 @@ fn end_now(context: &mut Context<'_>, mut execution: Execution) -> Result<Cancel
     lease_end::end(context, execution, End::plain(AttemptOutcome::Cancelled, 0))?;
     Ok(CancelDid::Cancelled)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,11 @@
 //! Executions outside a lease: creating, deleting, and moving those whose time has come.
 //!
 //! Callers: [`crate::state::apply`]; `firing` creates through [`create`]. Invariants:
-//! 1. Write budget of [`create`]: the execution's row and its place in a line or in the due index; one row more for a
-//!    chosen id, a unique key, a payload over [`INLINE_PAYLOAD_MAX`], a start deadline.
-//! 2. An open execution that is not leased has exactly one next event: a due entry, or a place in a line.
+//! 1. Write budget of [`create`]: the execution's row and its place in a line or in the due index;
+//!    one row more for a chosen id, a unique key, a payload over [`INLINE_PAYLOAD_MAX`], a start
+//!    deadline.
+//! 2. An open execution that is not leased has exactly one next event: a due entry, or a place in a
+//!    line.
 
 mod due;
 mod submit;
@@ -54,8 +56,9 @@ pub(super) struct NewExecution {
     pub(super) replay_of: Option<ExecutionId>,
 }
 
-/// Creates an execution and puts it where its time says: into its line, or into the due index. Counts it into the
-/// tenant's usage. It does not touch the schedule's status row: the caller adds the id to `open` itself.
+/// Creates an execution and puts it where its time says: into its line, or into the due index.
+/// Counts it into the tenant's usage. It does not touch the schedule's status row: the caller adds
+/// the id to `open` itself.
 ///
 /// The refusals are those of [`room_for`]; a refusal changed nothing.
 ///
@@ -85,11 +88,12 @@ pub(super) fn create(
     Ok(Ok(execution.id))
 }
 
-/// Whether the tenant may create one more execution in the queue (`None`: one that does not exist yet). `leaving` is an
-/// open one of the tenant that goes first.
+/// Whether the tenant may create one more execution in the queue (`None`: one that does not exist
+/// yet). `leaving` is an open one of the tenant that goes first.
 ///
 /// # Errors
-/// [`Refusal::QueueNotAllowed`]; [`Refusal::QuotaExceeded`] for `open_executions_max` and `max_pending`.
+/// [`Refusal::QueueNotAllowed`]; [`Refusal::QuotaExceeded`] for `open_executions_max` and
+/// `max_pending`.
 pub(super) fn room_for(
     context: &Context<'_>,
     tenant: TenantNo,
@@ -171,7 +175,8 @@ fn assemble(context: &mut Context<'_>, new: NewExecution) -> Execution {
     }
 }
 
-/// Writes what is stored beside the row: a large payload, the pointer of a chosen id, the holder of a unique key.
+/// Writes what is stored beside the row: a large payload, the pointer of a chosen id, the holder of
+/// a unique key.
 fn store_apart(context: &mut Context<'_>, execution: &mut Execution) -> Result<(), Fault> {
     let payload = &mut execution.template.payload;
     if payload.len() > INLINE_PAYLOAD_MAX {
@@ -231,3 +236,6 @@ pub(super) fn delete(context: &mut Context<'_>, command: &DeleteExecution) -> Ve
         revision: context.token,
     }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Leases that end without a word of their worker: overtaken by log time, or taken away.
 //!
-//! Callers: [`crate::state::apply`]. Invariant: an item that is not the live lease (ended, or granted again) or whose
-//! lease was renewed meanwhile is passed over.
+//! Callers: [`crate::state::apply`]. Invariant: an item that is not the live lease (ended, or
+//! granted again) or whose lease was renewed meanwhile is passed over.
 
 use crate::command::leases::{ExpireItem, ExpireLeases, RevokeCause, RevokeLeases};
 use crate::command::outcome::Outcome;
@@ -66,3 +66,6 @@ fn audit(context: &mut Context<'_>, item: &ExpireItem) -> Result<(), Fault> {
     let target = context.execution_name(item.tenant, &item.lease.execution);
     context.audit(item.tenant, "lease.revoke", target)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,15 @@
 //! The end of an execution: from the live family to history, once, for good.
 //!
-//! Callers: [`crate::state::lease_end`], `cancel`, `executions` (deadlines, a replaced unique key). Invariants:
-//! 1. A final row is written once and never changed; it holds the payload whatever its size, so that it goes with its
-//!    bucket and nothing is left behind.
-//! 2. Write budget: the live row and the history row, beside what the caller lets go of (lease, line or due entry). One
-//!    key more for each of: a stored body, a chosen id, a unique key; two for one of a schedule (status and ledger), two
-//!    more when the schedule completes, plans again or pauses by it; three when a parked execution takes its slot.
-//! 3. The schedule learns of it in the same entry: open list, totals, recent outcomes, self-pause, completion.
+//! Callers: [`crate::state::lease_end`], `cancel`, `executions` (deadlines, a replaced unique key).
+//! Invariants:
+//! 1. A final row is written once and never changed; it holds the payload whatever its size, so
+//!    that it goes with its bucket and nothing is left behind.
+//! 2. Write budget: the live row and the history row, beside what the caller lets go of (lease,
+//!    line or due entry). One key more for each of: a stored body, a chosen id, a unique key; two
+//!    for one of a schedule (status and ledger), two more when the schedule completes, plans again
+//!    or pauses by it; three when a parked execution takes its slot.
+//! 3. The schedule learns of it in the same entry: open list, totals, recent outcomes, self-pause,
+//!    completion.
 
 use crate::command::outcome::Effect;
 use crate::fault::Fault;
@@ -57,8 +60,9 @@ struct Place {
     bucket: u32,
 }
 
-/// Ends an open execution that has no live lease: it leaves its line or the due index, its row becomes history, and
-/// whoever it held back goes on. Rewrites the status row of its schedule: hold no copy of that over this call.
+/// Ends an open execution that has no live lease: it leaves its line or the due index, its row
+/// becomes history, and whoever it held back goes on. Rewrites the status row of its schedule: hold
+/// no copy of that over this call.
 ///
 /// # Errors
 /// Any [`Fault`]; [`Fault::Invariant`] for one that is leased or final.
@@ -187,8 +191,9 @@ fn announce(context: &mut Context<'_>, done: &FinalExecution) {
     });
 }
 
-/// The ledger row of its nominal time, and the schedule's status. A schedule that was deleted, or replaced by another
-/// of the name, does not know the execution any more: then only the ledger is written.
+/// The ledger row of its nominal time, and the schedule's status. A schedule that was deleted, or
+/// replaced by another of the name, does not know the execution any more: then only the ledger is
+/// written.
 fn tell_schedule(
     context: &mut Context<'_>,
     done: &FinalExecution,
@@ -235,8 +240,8 @@ fn tell_schedule(
     context.put(Family::Live, key, &status)
 }
 
-/// Totals and recent outcomes. Only a dead letter is a failure, and only a success ends a row of them: cancelled and
-/// expired executions say nothing about the work itself.
+/// Totals and recent outcomes. Only a dead letter is a failure, and only a success ends a row of
+/// them: cancelled and expired executions say nothing about the work itself.
 fn count_outcome(status: &mut ScheduleStatus, done: &FinalExecution) {
     let total = match done.execution.state {
         ExecutionState::Succeeded => &mut status.succeeded,
@@ -264,8 +269,8 @@ fn count_outcome(status: &mut ScheduleStatus, done: &FinalExecution) {
     });
 }
 
-/// What the end of an execution changes for an active schedule: it pauses itself, plans the next occurrence of an
-/// `after_end` rule, or completes.
+/// What the end of an execution changes for an active schedule: it pauses itself, plans the next
+/// occurrence of an `after_end` rule, or completes.
 fn go_on(
     context: &mut Context<'_>,
     schedule: &Schedule,
@@ -274,6 +279,8 @@ fn go_on(
     let bound = schedule.spec.pause_after_failures;
     if bound.is_some_and(|bound| status.failures_in_row >= bound) {
         schedules::pause_itself(context, schedule, status)?;
+        // Once resumed it gets the whole row of failures again.
+        status.failures_in_row = 0;
         return Ok(());
     }
     if status.next.is_some() || !status.open.is_empty() {
@@ -288,8 +295,9 @@ fn go_on(
     Ok(())
 }
 
-/// The next occurrence of an `after_end` rule, counted from now. Elapsed time needs no zone, so apply plans it itself
-/// and nothing is lost with a leader; excluded dates are stepped over when it fires. It has no jitter.
+/// The next occurrence of an `after_end` rule, counted from now. Elapsed time needs no zone, so
+/// apply plans it itself and nothing is lost with a leader; excluded dates are stepped over when it
+/// fires. It has no jitter.
 fn after_end(
     context: &Context<'_>,
     schedule: &Schedule,
@@ -315,3 +323,6 @@ fn after_end(
         due_at: nominal_at,
     })
 }
+
+#[cfg(test)]
+mod tests;

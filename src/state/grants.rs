@@ -2,11 +2,12 @@
 //!
 //! Callers: [`crate::state::apply`]. Invariants:
 //! 1. An execution has at most one live lease, whatever a leader proposes.
-//! 2. The token of a lease is the entry's, and larger than that of any earlier lease of the execution: one entry grants
-//!    an execution once.
-//! 3. Write budget of a grant: the lease's row and the place in the ready line. The execution's row is not rewritten,
-//!    except to let go of a deadline that was armed for its time in the line (`timeouts.start`, or `timeouts.total`
-//!    after a retry): its due entry and its row are two keys more.
+//! 2. The token of a lease is the entry's, and larger than that of any earlier lease of the
+//!    execution: one entry grants an execution once.
+//! 3. Write budget of a grant: the lease's row and the place in the ready line. The execution's row
+//!    is not rewritten, except to let go of a deadline that was armed for its time in the line
+//!    (`timeouts.start`, or `timeouts.total` after a retry): its due entry and its row are two keys
+//!    more.
 
 use crate::command::leases::{GrantItem, GrantLeases};
 use crate::command::outcome::{Effect, GrantRefusal, GrantResult, Granted, Outcome};

@@ -1,12 +1,13 @@
 //! The end of a lease, whatever ends it.
 //!
-//! Purpose: the one way out of a lease: its row and memory go, the attempt is recorded, its slots are free, and the
-//! execution goes on (final, backing off, waiting, or ready again). Callers: `state::{reports, expiry, cancel}`.
-//! Invariants:
-//! 1. A slot is free in the entry that ends its lease, and a parked execution of the key takes its place there.
-//! 2. Write budget: the lease's row and the execution's row, and where the execution goes next (history, due index or
-//!    line). What a concurrency key with parked work, a schedule, a chosen id, a unique key or a stored body add is said
-//!    in [`crate::state::finishing`].
+//! Purpose: the one way out of a lease: its row and memory go, the attempt is recorded, its slots
+//! are free, and the execution goes on (final, backing off, waiting, or ready again). Callers:
+//! `state::{reports, expiry, cancel}`. Invariants:
+//! 1. A slot is free in the entry that ends its lease, and a parked execution of the key takes its
+//!    place there.
+//! 2. Write budget: the lease's row and the execution's row, and where the execution goes next
+//!    (history, due index or line). What a concurrency key with parked work, a schedule, a chosen
+//!    id, a unique key or a stored body add is said in [`crate::state::finishing`].
 
 use crate::command::outcome::Effect;
 use crate::fault::Fault;

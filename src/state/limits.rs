@@ -1,9 +1,10 @@
 //! Admission of one lease: pauses, concurrency limits, rate limits.
 //!
-//! Purpose: whether an execution may be leased now, and the spending of its rate tokens. Callers: `state::grants`; the
-//! GCRA itself also answers "when" to the leader and to reads. Invariants:
+//! Purpose: whether an execution may be leased now, and the spending of its rate tokens. Callers:
+//! `state::grants`; the GCRA itself also answers "when" to the leader and to reads. Invariants:
 //! 1. Every level must admit before anything is spent, so a refusal changes nothing.
-//! 2. Usage is read where leases begin and end (live leases and their counts); there is no counter beside them.
+//! 2. Usage is read where leases begin and end (live leases and their counts); there is no counter
+//!    beside them.
 //! 3. Rates are decided on log time alone, with one u64 of nanoseconds a limit.
 
 use crate::command::outcome::GrantRefusal;
@@ -13,6 +14,10 @@ use crate::state::context::Context;
 use crate::time::{Millis, Timestamp};
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
+/// A grant that comes this much later than its rate allows does not push the following ones back:
+/// log time moves with the entries, and their delay must not eat into the rate. Older room than
+/// this is not kept.
+const LATENESS_NS: u64 = 100 * NANOS_PER_MILLI;
 
 /// What a grant spends: the new theoretical arrival times, by level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,10 +118,12 @@ pub(super) fn spend(context: &mut Context<'_>, execution: &Execution, spending: 
     }
 }
 
-/// The generic cell rate algorithm: takes one grant at `now` from a limit whose theoretical arrival time is `tat_ns`
-/// (nanoseconds since the epoch; 0 at rest), and answers the new one.
+/// The generic cell rate algorithm: takes one grant at `now` from a limit whose theoretical arrival
+/// time is `tat_ns` (nanoseconds since the epoch; 0 at rest), and answers the new one.
 ///
-/// At most `burst` grants at one instant, then one every `per / count`, rounded up to whole nanoseconds.
+/// After a rest at most `burst` grants at one instant, then one every `per / count` (rounded up to
+/// whole nanoseconds) on a grid: under constant demand a late entry admits what came due since the
+/// last one, up to [`LATENESS_NS`].
 ///
 /// # Errors
 /// The first log time at which one more is admitted, if nothing is taken before.
@@ -128,7 +135,9 @@ pub(super) fn take(rate: &RateLimit, tat_ns: u64, now: Timestamp) -> Result<u64,
     let per_ns = rate.per.0.max(1).saturating_mul(NANOS_PER_MILLI);
     let interval = per_ns.div_ceil(u64::from(rate.count.max(1)));
     let room = interval.saturating_mul(u64::from(rate.burst.max(1)));
-    let next = tat_ns.max(now_ns).saturating_add(interval);
+    let is_late = tat_ns < now_ns && now_ns - tat_ns <= LATENESS_NS;
+    let from = if is_late { tat_ns } else { tat_ns.max(now_ns) };
+    let next = from.saturating_add(interval);
     let admitted_from = next.saturating_sub(room);
     if admitted_from <= now_ns {
         return Ok(next);
@@ -136,3 +145,6 @@ pub(super) fn take(rate: &RateLimit, tat_ns: u64, now: Timestamp) -> Result<u64,
     let until = Millis(admitted_from.div_ceil(NANOS_PER_MILLI));
     Err(Timestamp::EPOCH.plus(until))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
 //! The rows that a batch will read.
 //!
-//! Purpose: apply fetches them with one sorted read a family, instead of one by one. Callers: [`crate::state::apply`].
-//! Invariant: it is a hint. Apply reads what is missing here by itself (rows whose keys only other rows tell: the status
-//! of a finished execution's schedule, a stored body), and the outcome is the same.
+//! Purpose: apply fetches them with one sorted read a family, instead of one by one. Callers:
+//! [`crate::state::apply`]. Invariant: it is a hint. Apply reads what is missing here by itself
+//! (rows whose keys only other rows tell: the status of a finished execution's schedule, a stored
+//! body), and the outcome is the same.
 
 use crate::command::Batch;
 use crate::command::Command;

@@ -1,8 +1,9 @@
 //! What workers say of their leases: renew, complete, fail, release.
 //!
 //! Callers: [`crate::state::apply`]. Invariants:
-//! 1. A word counts only for the live lease of exactly this execution, attempt, token and worker, and only if the leader
-//!    received it before the lease's effective end, whether or not anything has ended it since.
+//! 1. A word counts only for the live lease of exactly this execution, attempt, token and worker,
+//!    and only if the leader received it before the lease's effective end, whether or not anything
+//!    has ended it since.
 //! 2. A refused word changes nothing. A repeated one that was accepted answers as the first time.
 
 mod repeats;
@@ -80,7 +81,7 @@ fn judge(context: &mut Context<'_>, live: Live, item: &ReportItem) -> Result<Rep
         return Ok(ReportResult::LeaseLost { reason });
     }
     if let ReportAction::Renew { duration, progress } = &item.action {
-        return renew(context, &live.place, *duration, progress.as_deref());
+        return extend(context, &live.place, *duration, progress.as_deref());
     }
     let (id, tenant) = &live.place;
     let execution = lease_end::leased_row(context, *tenant, id)?;
@@ -89,9 +90,9 @@ fn judge(context: &mut Context<'_>, live: Live, item: &ReportItem) -> Result<Rep
     Ok(accepted(after, live.cancel_requested))
 }
 
-/// Moves the deadline to `received_at` plus the length asked for (an earlier deadline only when a shorter length is
-/// asked for), confirms the start, keeps the progress.
-fn renew(
+/// Moves the deadline to `received_at` plus the length asked for (an earlier deadline only when a
+/// shorter length is asked for), confirms the start, keeps the progress.
+fn extend(
     context: &mut Context<'_>,
     place: &LeaseKey,
     duration: Option<Millis>,
@@ -195,3 +196,6 @@ const fn accepted(after: After, cancel_requested: bool) -> ReportResult {
         final_reason: after.reason,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
 //! What follows the end of an attempt: a final state, or another attempt and when.
 //!
-//! Purpose: the one table of semantics §5.6–5.9 and §6. Callers: [`crate::state::lease_end`]. Pure: rows in, decision
-//! out. Invariant: the first bound that is reached decides, in the order attempts, lease losses, elapsed time, total
-//! time; a request to cancel and a success go before them all.
+//! Purpose: the one table of semantics §5.6–5.9 and §6. Callers: [`crate::state::lease_end`]. Pure:
+//! rows in, decision out. Invariant: the first bound that is reached decides, in the order
+//! attempts, lease losses, elapsed time, total time; a request to cancel and a success go before
+//! them all.
 
 use crate::model::execution::{
     AttemptOutcome, Execution, ExecutionState, FREE_RELEASES_MAX, FinalReason,
@@ -85,9 +86,11 @@ const fn is_giving_back(outcome: AttemptOutcome) -> bool {
     )
 }
 
-/// Counts a lease that ends with `outcome` into its execution: attempts, losses, releases, first start, progress.
+/// Counts a lease that ends with `outcome` into its execution: attempts, losses, releases, first
+/// start, progress.
 ///
-/// A lease given back spends no attempt while such ones are free. A start that nobody heard of is none.
+/// A lease given back spends no attempt while such ones are free. A start that nobody heard of is
+/// none.
 pub(super) fn settle(execution: &mut Execution, lease: &Lease, outcome: AttemptOutcome) {
     if outcome != AttemptOutcome::Undelivered {
         execution.started_at.get_or_insert(lease.granted_at);
@@ -168,3 +171,6 @@ pub(super) fn next(
 const fn dead(reason: FinalReason) -> Next {
     Next::Final(ExecutionState::DeadLettered, reason)
 }
+
+#[cfg(test)]
+mod tests;

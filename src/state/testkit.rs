@@ -1,7 +1,8 @@
 //! A state machine on a memory store, driven entry by entry, for tests of apply.
 //!
-//! Callers: the tests beside the command modules. Every entry goes through the codec, is applied twice (the same
-//! writes must come out), and is followed by [`check::holds`]: the test fails at the entry that broke an invariant.
+//! Callers: the tests beside the command modules. Every entry goes through the codec, is applied
+//! twice (the same writes must come out), and is followed by [`check::holds`]: the test fails at
+//! the entry that broke an invariant.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use crate::command::outcome::{Effect, GrantResult, Granted, Outcome, ReportResul
 use crate::command::{Actor, Batch, Command, Envelope, Expect};
 use crate::ids::{ExecutionId, Kind, QueueId, TenantId, TenantNo, WorkerId};
 use crate::model::execution::{Execution, FinalExecution};
+use crate::model::history::AuditRecord;
 use crate::model::lease::Lease;
 use crate::model::policy::{RetryPolicy, Timeouts};
 use crate::model::schedule::JobTemplate;
@@ -143,7 +145,8 @@ impl World {
         outcomes.pop().expect("one command, one outcome")
     }
 
-    // ---- commands ---------------------------------------------------------------------------------------------
+    // ---- commands
+    // ---------------------------------------------------------------------------------------------
 
     /// Submits and answers the id.
     pub(crate) fn submit(&mut self, submission: SubmitExecution) -> ExecutionId {
@@ -237,7 +240,8 @@ impl World {
         self.one(cancel_command(id, mode))
     }
 
-    /// Processes every due entry of an execution up to now, as the leader would. Answers how many were carried out.
+    /// Processes every due entry of an execution up to now, as the leader would. Answers how many
+    /// were carried out.
     pub(crate) fn process_due(&mut self) -> u32 {
         let now = self.now;
         let mine = |e: &DueEntry| {
@@ -251,7 +255,8 @@ impl World {
         processed(&self.one(command))
     }
 
-    // ---- what is there ----------------------------------------------------------------------------------------
+    // ---- what is there
+    // ----------------------------------------------------------------------------------------
 
     /// An open execution of tenant `default`.
     pub(crate) fn open(&self, id: &ExecutionId) -> Option<Execution> {
@@ -292,6 +297,18 @@ impl World {
         rows(&self.store, family, prefix)
     }
 
+    /// Actions of every audit record, oldest first.
+    pub(crate) fn audits(&self) -> Vec<String> {
+        let mut rows = self.rows(Family::History, &[]);
+        // class u8, bucket u32, tenant u32, tag.
+        rows.retain(|key, _| key.get(9) == Some(&keys::AUDIT));
+        let action = |bytes: Vec<u8>| {
+            let record: AuditRecord = value::decode(&bytes).expect("an audit record");
+            record.action
+        };
+        rows.into_values().map(action).collect()
+    }
+
     /// The due index, by level.
     pub(crate) fn due_entries(&self) -> Vec<DueEntry> {
         let mut found = Vec::new();
@@ -303,8 +320,8 @@ impl World {
         found
     }
 
-    /// How many keys the last entry touched, without the applied position, counts, usage and limits' states, which are
-    /// written once an entry whatever it does.
+    /// How many keys the last entry touched, without the applied position, counts, usage and
+    /// limits' states, which are written once an entry whatever it does.
     pub(crate) fn budget(&self) -> usize {
         let own = |op: &&(Family, Vec<u8>, Option<Vec<u8>>)| op.0 != Family::Meta;
         self.writes.ops.iter().filter(own).count()

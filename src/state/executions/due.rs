@@ -11,8 +11,9 @@ use crate::state::finishing::{self, Final};
 use crate::store::due::{DueEntry, DueKind};
 use crate::store::{Family, keys};
 
-/// Carries out each entry that its owner still has and whose time has come; passes over the rest. The entry leaves the
-/// index either way: one whose owner does not have it was deleted when the owner moved.
+/// Carries out each entry that its owner still has and whose time has come; passes over the rest.
+/// The entry leaves the index either way: one whose owner does not have it was deleted when the
+/// owner moved.
 pub(in crate::state) fn process_due(context: &mut Context<'_>, command: &ProcessDue) -> Verdict {
     let mut done = 0_u32;
     for entry in &command.items {

@@ -14,8 +14,8 @@ use crate::state::history;
 use crate::store::keys::RetentionClass;
 use crate::store::{Family, keys};
 
-/// Creates an execution, or answers the one that stands for it already: by its chosen id (open, or final and still
-/// kept) or by its unique key. What exists is answered whatever the quotas say.
+/// Creates an execution, or answers the one that stands for it already: by its chosen id (open, or
+/// final and still kept) or by its unique key. What exists is answered whatever the quotas say.
 pub(in crate::state) fn submit(context: &mut Context<'_>, command: &SubmitExecution) -> Verdict {
     let tenant = match context.tenant(&command.tenant) {
         Ok(tenant) => tenant,
@@ -74,9 +74,11 @@ const fn submitted(written: Written, tenant: TenantNo, execution: ExecutionId) -
     }
 }
 
-/// Whether the chosen id is taken: `Some(Ok)` by the same content, `Some(Err)` by something else, `None`: free.
+/// Whether the chosen id is taken: `Some(Ok)` by the same content, `Some(Err)` by something else,
+/// `None`: free.
 ///
-/// An id that could be a minted one of the tenant is never free: it belongs to an execution that was, is or will be.
+/// An id that could be a minted one of the tenant is never free: it belongs to an execution that
+/// was, is or will be.
 fn by_chosen_id(
     context: &Context<'_>,
     tenant: TenantNo,

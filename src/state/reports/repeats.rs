@@ -1,8 +1,9 @@
 //! Words on leases that are over: repeats of an accepted one, and stale ones.
 //!
-//! Callers: [`super::report`]. Invariant: what is answered comes from the recorded attempt, so a repeat gets the first
-//! answer however often it comes. Limits: the attempts kept with an execution ([`crate::model::execution`]), and for a
-//! final execution with a minted id one that ended within [`LOOK_BACK`]; what is older is `unknown`.
+//! Callers: [`super::report`]. Invariant: what is answered comes from the recorded attempt, so a
+//! repeat gets the first answer however often it comes. Limits: the attempts kept with an execution
+//! ([`crate::model::execution`]), and for a final execution with a minted id one that ended within
+//! [`LOOK_BACK`]; what is older is `unknown`.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -161,7 +162,8 @@ fn judge(past: &Past, attempt: &Attempt, is_last: bool, action: &ReportAction) -
     let state = match attempt.delay {
         None => past.execution.state,
         Some(Millis::ZERO) => ExecutionState::Ready,
-        // A release over the free ones backs off like a failure, which only the row itself can tell.
+        // A release over the free ones backs off like a failure, which only the row itself can
+        // tell.
         Some(_) if is_last && past.execution.state == ExecutionState::BackingOff => {
             ExecutionState::BackingOff
         }

@@ -316,7 +316,8 @@ fn bounds_hold(world: &World, executions: &[Execution]) {
     }
 }
 
-/// A lease of this entry has a larger token than any before it on the execution; one of an earlier entry keeps its own.
+/// A lease of this entry has a larger token than any before it on the execution; one of an earlier
+/// entry keeps its own.
 fn tokens_grow(world: &mut World) {
     let token_now = crate::state::replica::token_of(&world.state);
     for lease in world.state.leases.values() {
