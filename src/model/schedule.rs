@@ -139,7 +139,7 @@ pub struct ScheduleStatus {
     pub created_count: u64,
     /// Open executions, oldest first, manual ones too; at most `max_open` (1,000).
     pub open: Vec<ExecutionId>,
-    /// Dead letters since the last success (or since the schedule paused itself for them).
+    /// Dead letters since the last success or resume.
     pub failures_in_row: u32,
     /// The last outcomes, oldest first; at most [`RECENT_MAX`].
     pub recent: Vec<RecentOutcome>,

@@ -278,10 +278,7 @@ fn go_on(
 ) -> Result<(), Fault> {
     let bound = schedule.spec.pause_after_failures;
     if bound.is_some_and(|bound| status.failures_in_row >= bound) {
-        schedules::pause_itself(context, schedule, status)?;
-        // Once resumed it gets the whole row of failures again.
-        status.failures_in_row = 0;
-        return Ok(());
+        return schedules::pause_itself(context, schedule, status);
     }
     if status.next.is_some() || !status.open.is_empty() {
         return Ok(());

@@ -214,7 +214,7 @@ fn failures_in_a_row_pause_the_schedule_and_a_success_between_them_does_not() {
         "{:?}",
         at.state
     );
-    assert_eq!((at.next, at.due_key, at.failures_in_row), (None, None, 0));
+    assert_eq!((at.next, at.due_key, at.failures_in_row), (None, None, 2));
     assert!(world.audits().contains(&"schedule.pause".to_owned()));
 }
 

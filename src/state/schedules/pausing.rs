@@ -122,6 +122,8 @@ pub(in crate::state) fn resume(context: &mut Context<'_>, command: &ResumeSchedu
     }
     disarm(context, &schedule, &mut status);
     status.state = ScheduleState::Active;
+    // Whoever resumes it gives it the whole row of failures again.
+    status.failures_in_row = 0;
     steps::decide(context, &schedule, &mut status, &command.steps)?;
     follow(context, &schedule, &mut status, &command.plan);
     schedule.revision = context.token;
