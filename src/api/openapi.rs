@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use utoipa::ToSchema as _;
 use utoipa::openapi::path::{
     HttpMethod, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathItem, PathsBuilder,
 };
@@ -14,7 +15,6 @@ use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, InfoBuilder, KnownFormat, OpenApiBuilder, Ref, RefOr,
     Required, Schema,
 };
-use utoipa::ToSchema as _;
 
 use crate::api::problem::Code;
 use crate::api::reply::PROBLEM;

@@ -39,13 +39,7 @@ pub(super) async fn run(args: Preview, client: &Client, output: &Output) -> Resu
         let rows: Vec<_> = p
             .occurrences
             .iter()
-            .map(|o| {
-                vec![
-                    shown(Some(o.nominal_at)),
-                    o.local.clone(),
-                    o.reason.clone().unwrap_or_default(),
-                ]
-            })
+            .map(|o| vec![shown(Some(o.nominal_at)), o.local.clone(), o.reason.clone()])
             .collect();
         output.table(&["NOMINAL", "LOCAL", "NOTE"], &rows);
         if p.exhausted {
