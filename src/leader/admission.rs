@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::outcome::{GrantRefusal, LineValue, ReadyItem};
 use crate::ids::{QueueNo, TenantNo};
-use crate::leader::admission::gates::{Gate, held_by, is_priority_first, rate_gate, weight};
+use crate::leader::admission::gates::{
+    Gate, held_by, is_priority_first, pause_gate, rate_gate, weight,
+};
 use crate::leader::lines::{Filter, HeldBy, Line, Order};
 use crate::model::policy::RateLimit;
 use crate::state::resident::Resident;
@@ -48,6 +50,8 @@ struct QueueLines {
     shut_until: Option<Timestamp>,
     /// Tenants whose line wants a page.
     hungry: BTreeSet<TenantNo>,
+    /// Lines being read.
+    reading: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -372,9 +376,18 @@ impl Admission {
             let sharer = lines.tenants.get_mut(&tenant);
             if let Some(sharer) = sharer.filter(|s| s.line.wants_page()) {
                 wanted.push((tenant, sharer.line.begin_page()));
+                lines.reading += 1;
             }
         }
         wanted
+    }
+
+    /// Whether lines of `queue` want a page, or are being read.
+    #[must_use]
+    pub fn is_hungry(&self, queue: QueueNo) -> bool {
+        self.queues
+            .get(&queue)
+            .is_some_and(|q| !q.hungry.is_empty() || q.reading > 0)
     }
 
     /// Merges a page.
@@ -385,6 +398,9 @@ impl Admission {
         page: Vec<(Order, LineValue)>,
         whole: bool,
     ) {
+        if let Some(lines) = self.queues.get_mut(&queue) {
+            lines.reading = lines.reading.saturating_sub(1);
+        }
         self.with(queue, tenant, |sharer| sharer.line.end_page(page, whole));
     }
 
@@ -465,8 +481,11 @@ impl Admission {
         let Some(row) = resident.queues.get(&queue) else {
             return Gate::Shut;
         };
-        if resident.cluster.paused.is_some() || row.paused.is_some() {
-            return Gate::Shut;
+        for pause in [resident.cluster.paused.as_ref(), row.paused.as_ref()] {
+            match pause_gate(pause, now) {
+                Gate::Open => {}
+                shut => return shut,
+            }
         }
         let leased = resident.queue_leased(queue).saturating_add(lines.granting);
         if row.spec.max_leased.is_some_and(|max| leased >= max) {
@@ -493,8 +512,12 @@ impl Admission {
             return Gate::Shut;
         };
         let allowed = queue.spec.allowed_tenants.as_ref();
-        if row.paused.is_some() || allowed.is_some_and(|a| !a.contains(&row.id)) {
+        if allowed.is_some_and(|a| !a.contains(&row.id)) {
             return Gate::Shut;
+        }
+        match pause_gate(row.paused.as_ref(), now) {
+            Gate::Open => {}
+            shut => return shut,
         }
         let granting = self.tenant_granting.get(&tenant).copied().unwrap_or(0);
         let leased = resident.usage.get(&tenant).map_or(0, |u| u.leased);

@@ -8,10 +8,24 @@
 //! 2. It makes commands and proposes them in the term in which it took office; it never writes the store.
 
 pub mod admission;
+pub mod claims;
 pub mod clock;
+pub mod due_index;
+pub mod expiry;
+pub mod fair;
+pub mod figures;
+pub mod firing;
+pub mod handle;
+pub mod inbox;
 pub mod lines;
+mod office;
 pub mod planner;
+pub mod proposer;
+pub mod rules;
+pub mod sweeps;
+pub mod waiters;
 pub mod wheel;
+pub mod workers;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +36,8 @@ use crate::command::leases::{ReportItem, RevokeCause};
 use crate::command::outcome::{Granted, Outcome, ReportResult};
 use crate::ids::{ExecutionId, Kind, QueueId, ScheduleId, TenantNo, WorkerId};
 use crate::time::{Millis, Timestamp};
+
+pub use handle::{Leader, LeaderParts, LeaderSettings};
 
 /// Why the leader of this node cannot answer now. Nothing was applied unless it is [`Unavailable::Unknown`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@
 use crate::command::outcome::LineValue;
 use crate::ids::{QueueNo, TenantNo};
 use crate::leader::lines::HeldBy;
-use crate::model::policy::RateLimit;
+use crate::model::policy::{PauseInfo, RateLimit};
 use crate::model::queue::QueueOrder;
 use crate::state::resident::Resident;
 use crate::time::{Millis, Timestamp};
@@ -30,17 +30,24 @@ pub(super) fn rate_gate(
     let Some(rate) = rate else {
         return Gate::Open;
     };
-    let per_ns = u128::from(rate.per.0) * 1_000_000;
-    let step = (per_ns / u128::from(rate.count.max(1))).max(1);
+    let per_ns = u128::from(rate.per.0.max(1)) * 1_000_000;
+    let step = per_ns.div_ceil(u128::from(rate.count.max(1)));
     let now_ns = u128::from(now.since(Timestamp::EPOCH).0) * 1_000_000;
-    let arrival = u128::from(tat_ns).max(now_ns) + step * u128::from(under_way);
-    let tolerance = step * u128::from(rate.burst.max(1) - 1);
-    let free_ns = arrival.saturating_sub(tolerance);
+    let next = u128::from(tat_ns).max(now_ns) + step * (u128::from(under_way) + 1);
+    let free_ns = next.saturating_sub(step * u128::from(rate.burst.max(1)));
     if free_ns <= now_ns {
         return Gate::Open;
     }
     let free_ms = u64::try_from(free_ns.div_ceil(1_000_000)).unwrap_or(u64::MAX);
     Gate::Until(Timestamp::EPOCH.plus(Millis(free_ms)))
+}
+
+/// Whether a pause lets grants through at `now`.
+pub(super) fn pause_gate(pause: Option<&PauseInfo>, now: Timestamp) -> Gate {
+    match pause {
+        Some(pause) if pause.holds_at(now) => pause.until.map_or(Gate::Shut, Gate::Until),
+        Some(_) | None => Gate::Open,
+    }
 }
 
 /// What holds an item back while others of its line may go, and until when.
@@ -51,8 +58,12 @@ pub(super) fn held_by(
     item: &LineValue,
 ) -> Option<(HeldBy, Option<Timestamp>)> {
     let kinds = &resident.cluster.paused_kinds;
-    if !kinds.is_empty() && kinds.contains_key(&item.kind) {
-        return Some((HeldBy::Kind(item.kind.clone()), None));
+    if !kinds.is_empty() {
+        match pause_gate(kinds.get(&item.kind), now) {
+            Gate::Open => {}
+            Gate::Shut => return Some((HeldBy::Kind(item.kind.clone()), None)),
+            Gate::Until(at) => return Some((HeldBy::Kind(item.kind.clone()), Some(at))),
+        }
     }
     let key = item.concurrency_key.as_ref()?;
     let state = resident.keys.get(&(tenant, key.clone()))?;
