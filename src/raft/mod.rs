@@ -38,6 +38,10 @@ mod upkeep;
 pub use changes::Changes;
 pub use node::{NodeParts, RaftNode, StopHook};
 pub use runtime::NodeRuntime;
+
+/// A node on the production runtime.
+pub type TokioNode = RaftNode<openraft_rt_tokio::TokioRuntime>;
+
 pub use settings::{PROPOSAL_BYTES_MAX, RaftSettings};
 pub use transport::{Lane, PeerError, PeerHandler, PeerTransport};
 
