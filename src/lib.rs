@@ -14,6 +14,8 @@ pub mod fault;
 pub mod ids;
 pub mod leader;
 pub mod model;
+#[cfg(feature = "rocks")]
+pub mod node;
 pub mod raft;
 pub mod rt;
 pub mod state;

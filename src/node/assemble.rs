@@ -82,7 +82,10 @@ pub(super) async fn serve(
     let (node, stopping, tasks) = (Arc::clone(&raft.node), Arc::clone(&api), Arc::clone(&rt));
     let stop = async move {
         let signal = signals.next().await;
-        tracing::info!(signal, "stopping: finishing what is in hand (a second signal ends at once)");
+        tracing::info!(
+            signal,
+            "stopping: finishing what is in hand (a second signal ends at once)"
+        );
         stopping.begin_stop();
         hand_over(node.as_ref()).await;
         let _ends_with_the_process = tasks.spawn("second signal", end_on(signals));
@@ -116,7 +119,9 @@ fn end_on(mut signals: Signals) -> BoxFuture<'static, ()> {
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, NodeError> {
-    TcpListener::bind(address).await.map_err(|source| NodeError::Listen { address, source })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| NodeError::Listen { address, source })
 }
 
 fn open_state(config: &ServeConfig, data: &DataDir) -> Result<Arc<Replica>, NodeError> {
@@ -126,13 +131,12 @@ fn open_state(config: &ServeConfig, data: &DataDir) -> Result<Arc<Replica>, Node
         size(config.store.write_buffer_bytes),
     );
     let store = RocksStore::open(data.path(), &memory)?;
-    Ok(Arc::new(Replica::open(Arc::new(store) as Arc<dyn StateStore>)?))
+    Ok(Arc::new(Replica::open(
+        Arc::new(store) as Arc<dyn StateStore>
+    )?))
 }
 
-fn clock_of(
-    config: &ServeConfig,
-    replica: &Replica,
-) -> (Arc<dyn Clock>, Option<Arc<ManualClock>>) {
+fn clock_of(config: &ServeConfig, replica: &Replica) -> (Arc<dyn Clock>, Option<Arc<ManualClock>>) {
     match config.clock {
         ClockMode::System => (Arc::new(SystemClock), None),
         ClockMode::Manual => {
@@ -160,11 +164,13 @@ async fn start_raft(
     rt: Arc<dyn Runtime>,
     handle: Handle,
 ) -> Result<Raft, NodeError> {
-    let identity = Identity { cluster: config.cluster_name.clone(), node: config.node_id };
+    let identity = Identity {
+        cluster: config.cluster_name.clone(),
+        node: config.node_id,
+    };
     identity.claim(data.path())?;
     let log = RocksLog::open(data.path(), config.accept_data_loss)?;
-    let transport =
-        TcpTransport::new(config.node_id, config.cluster_name.clone(), Arc::clone(&rt));
+    let transport = TcpTransport::new(config.node_id, config.cluster_name.clone(), Arc::clone(&rt));
     let parts = NodeParts {
         id: config.node_id,
         cluster: config.cluster_name.clone(),
@@ -193,7 +199,10 @@ async fn start_raft(
         Some(address) => Some(listen_for_peers(config, address, handler, rt).await?),
         None => None,
     };
-    Ok(Raft { node: Arc::new(node), _listener: listener })
+    Ok(Raft {
+        node: Arc::new(node),
+        _listener: listener,
+    })
 }
 
 async fn listen_for_peers(
@@ -203,23 +212,37 @@ async fn listen_for_peers(
     rt: Arc<dyn Runtime>,
 ) -> Result<AbortOnDrop, NodeError> {
     let socket = bind(address).await?;
-    let parts =
-        ListenParts { id: config.node_id, cluster: config.cluster_name.clone(), handler, rt };
+    let parts = ListenParts {
+        id: config.node_id,
+        cluster: config.cluster_name.clone(),
+        handler,
+        rt,
+    };
     Ok(listen(socket, parts).into())
 }
 
 /// The founding members: all that the file names, or this node alone.
 fn members(config: &ServeConfig) -> BTreeMap<u64, NodeAddress> {
     if config.peers.is_empty() {
-        let peer = config.peer_listen.map(|a| a.to_string()).unwrap_or_default();
-        let own = NodeAddress { peer, api: config.own_api_url() };
+        let peer = config
+            .peer_listen
+            .map(|a| a.to_string())
+            .unwrap_or_default();
+        let own = NodeAddress {
+            peer,
+            api: config.own_api_url(),
+        };
         return BTreeMap::from([(config.node_id, own)]);
     }
     let address = |peer: &crate::config::PeerConfig| NodeAddress {
         peer: peer.peer_addr.clone(),
         api: peer.api_url.clone(),
     };
-    config.peers.iter().map(|peer| (peer.id, address(peer))).collect()
+    config
+        .peers
+        .iter()
+        .map(|peer| (peer.id, address(peer)))
+        .collect()
 }
 
 fn raft_settings(config: &ServeConfig) -> RaftSettings {

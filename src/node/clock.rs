@@ -18,7 +18,9 @@ impl ManualClock {
     #[must_use]
     pub fn new(start: Timestamp) -> Self {
         // Not zero: a monotonic clock of zero would look like a machine that has just started.
-        Self { now: Mutex::new((start, Millis::days(1))) }
+        Self {
+            now: Mutex::new((start, Millis::days(1))),
+        }
     }
 }
 

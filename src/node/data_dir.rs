@@ -44,7 +44,10 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError`].
     pub fn lock(path: &Path) -> Result<Self, DataDirError> {
-        let unusable = |source| DataDirError::Unusable { path: path.to_owned(), source };
+        let unusable = |source| DataDirError::Unusable {
+            path: path.to_owned(),
+            source,
+        };
         let fresh = !path.exists();
         fs::create_dir_all(path).map_err(unusable)?;
         if fresh {
@@ -52,19 +55,29 @@ impl DataDir {
             fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(unusable)?;
         }
         let name = path.join("LOCK");
-        let file = File::options().create(true).truncate(false).write(true).open(&name);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&name);
         let mut lock = match Flock::lock(file.map_err(unusable)?, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => lock,
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
                 let holder = fs::read_to_string(&name).unwrap_or_default();
                 let holder = holder.trim().to_owned();
-                return Err(DataDirError::InUse { path: path.to_owned(), holder });
+                return Err(DataDirError::InUse {
+                    path: path.to_owned(),
+                    holder,
+                });
             }
             Err((_, errno)) => return Err(unusable(errno.into())),
         };
         lock.set_len(0).map_err(unusable)?;
         writeln!(lock, "{}", std::process::id()).map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// Where it is.

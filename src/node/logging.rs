@@ -11,8 +11,12 @@ use crate::config::{LogConfig, LogFormat};
 /// # Errors
 /// Directives that cannot be read, in words.
 pub fn install(config: &LogConfig) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&config.level)
-        .map_err(|e| format!("log level {:?}: {e}; try \"info\" or \"info,punctual::raft=debug\"", config.level))?;
+    let filter = EnvFilter::try_new(&config.level).map_err(|e| {
+        format!(
+            "log level {:?}: {e}; try \"info\" or \"info,punctual::raft=debug\"",
+            config.level
+        )
+    })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -29,7 +29,9 @@ pub enum NodeError {
     #[error("{0}")]
     Config(String),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; is another process there? (listen, peer_listen)")]
+    #[error(
+        "cannot listen on {address}: {source}; is another process there? (listen, peer_listen)"
+    )]
     Listen {
         /// Which.
         address: std::net::SocketAddr,
@@ -75,5 +77,8 @@ fn runtime(name: &'static str, threads: usize) -> Result<tokio::runtime::Runtime
         .thread_name(name)
         .enable_all()
         .build()
-        .map_err(|source| NodeError::System { what: "threads", source })
+        .map_err(|source| NodeError::System {
+            what: "threads",
+            source,
+        })
 }

@@ -28,7 +28,10 @@ pub(super) fn end_process(fault: &Fault) -> ! {
 
 /// Ends the process because Raft ended by itself.
 pub(super) fn end_process_because(why: &str) -> ! {
-    tracing::error!(why, "this node stops: Raft has ended. Start it again; if this repeats, see the text above");
+    tracing::error!(
+        why,
+        "this node stops: Raft has ended. Start it again; if this repeats, see the text above"
+    );
     std::process::exit(FAULT_STATUS)
 }
 
@@ -40,7 +43,10 @@ pub(super) struct Signals {
 
 impl Signals {
     pub(super) fn listen() -> Result<Self, NodeError> {
-        let system = |source| NodeError::System { what: "signals", source };
+        let system = |source| NodeError::System {
+            what: "signals",
+            source,
+        };
         Ok(Self {
             terminate: signal(SignalKind::terminate()).map_err(system)?,
             interrupt: signal(SignalKind::interrupt()).map_err(system)?,

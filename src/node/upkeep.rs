@@ -74,12 +74,20 @@ fn discard(replica: &Replica) -> Result<(), Fault> {
     let cluster = replica.resident().cluster.clone();
     replica.flush()?;
     for level in Level::ALL {
-        let from = cluster.due_from.get(level.index()).copied().unwrap_or(Timestamp::MIN);
+        let from = cluster
+            .due_from
+            .get(level.index())
+            .copied()
+            .unwrap_or(Timestamp::MIN);
         let range = KeyRange::new(Vec::new(), bucket_start(level.bucket(from)));
         replica.store().discard_files(level.family(), &range)?;
     }
     for class in RetentionClass::all() {
-        let from = cluster.history_from.get(usize::from(class.0)).copied().unwrap_or(0);
+        let from = cluster
+            .history_from
+            .get(usize::from(class.0))
+            .copied()
+            .unwrap_or(0);
         let range = KeyRange::new(history_bucket(class, 0), history_bucket(class, from));
         replica.store().discard_files(Family::History, &range)?;
     }
