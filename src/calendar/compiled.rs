@@ -23,7 +23,7 @@ use super::unsupported::Feature;
 use super::zone::Zone;
 use super::zone_data::ZoneData;
 use crate::calendar::duration;
-use crate::model::rule::{CivilDate, RuleSpec, When};
+use crate::model::rule::{CivilDate, DayMatch, Dialect, RuleSpec, When};
 use crate::time::{Millis, Timestamp};
 
 /// Shortest distance of an interval and shortest delay after an execution.
@@ -68,9 +68,17 @@ pub(super) enum Kind {
 pub(super) struct CronRule {
     pub(super) labels: Labels,
     pub(super) policy: ClockPolicy,
-    /// For description, echo and warnings.
-    pub(super) expr: Expr,
-    pub(super) day_match: Option<crate::model::rule::DayMatch>,
+    /// Read again for description, echo and warnings: compiled rules are kept by the million.
+    text: Box<str>,
+    dialect: Dialect,
+    pub(super) day_match: Option<DayMatch>,
+}
+
+impl CronRule {
+    /// The expression, read again; it was readable when the rule was compiled.
+    pub(super) fn expr(&self, seed: Seed) -> Option<Expr> {
+        parse::parse(&self.text, self.dialect, seed).ok()
+    }
 }
 
 /// The dates of a named calendar, if the tenant has it.
@@ -211,7 +219,8 @@ fn build(
             let rule = CronRule {
                 labels: Labels::of(&expr, spec.day_match),
                 policy,
-                expr,
+                text: text.as_str().into(),
+                dialect: spec.dialect,
                 day_match: spec.day_match,
             };
             Ok((Kind::Cron(Box::new(rule)), zone))

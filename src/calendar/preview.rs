@@ -124,7 +124,7 @@ impl Compiled {
     #[must_use]
     pub fn expression(&self) -> Option<String> {
         match &self.kind {
-            Kind::Cron(rule) => Some(echo::expr(&rule.expr)),
+            Kind::Cron(rule) => rule.expr(self.seed).map(|e| echo::expr(&e)),
             _ => None,
         }
     }
@@ -136,7 +136,9 @@ impl Compiled {
         let mut text = match &self.kind {
             Kind::At(at) => format!("Once, at {}", self.local(Timestamp::from_millis(*at))),
             Kind::Cron(rule) => {
-                format!("{} ({zone})", describe::expr(&rule.expr, rule.day_match))
+                let expr = rule.expr(self.seed);
+                let text = expr.map(|e| describe::expr(&e, rule.day_match));
+                format!("{} ({zone})", text.unwrap_or_default())
             }
             Kind::Every(grid) => {
                 let every = duration::format(Millis(grid.every.unsigned_abs()));

@@ -6,7 +6,7 @@
 use super::civil::Wall;
 use super::compiled::{Compiled, CronRule, Kind};
 use super::cron::field::{Field, Item};
-use super::cron::{DayRule, echo};
+use super::cron::{DayRule, Expr, echo};
 use super::fires::FireReason;
 use crate::model::rule::{Dialect, days_in_month};
 use crate::time::{Millis, Timestamp};
@@ -49,9 +49,11 @@ impl Compiled {
                         "no time_zone is given: read as UTC",
                     ));
                 }
-                days(rule, &mut out);
-                numbers(rule, &mut out);
-                steps(rule, &mut out);
+                if let Some(expr) = rule.expr(self.seed) {
+                    days(rule, &expr, &mut out);
+                    numbers(&expr, &mut out);
+                    steps(&expr, &mut out);
+                }
                 out.extend(self.clock_change(rule, from));
             }
             Kind::AfterEnd(_) => out.push(warning(
@@ -123,8 +125,7 @@ fn warning(code: &'static str, detail: impl Into<String>) -> Warning {
     }
 }
 
-fn days(rule: &CronRule, out: &mut Vec<Warning>) {
-    let e = &rule.expr;
+fn days(rule: &CronRule, e: &Expr, out: &mut Vec<Warning>) {
     let (dom, dow) = (
         echo::field(&e.day_of_month, Field::DayOfMonth),
         echo::field(&e.day_of_week, Field::DayOfWeek),
@@ -164,8 +165,7 @@ fn days(rule: &CronRule, out: &mut Vec<Warning>) {
     }
 }
 
-fn numbers(rule: &CronRule, out: &mut Vec<Warning>) {
-    let e = &rule.expr;
+fn numbers(e: &Expr, out: &mut Vec<Warning>) {
     if e.dialect != Dialect::Unix && !e.day_of_week.is_bare {
         let detail = format!(
             "weekdays are read as {} (in this dialect 1 is Sunday)",
@@ -183,8 +183,7 @@ fn numbers(rule: &CronRule, out: &mut Vec<Warning>) {
     }
 }
 
-fn steps(rule: &CronRule, out: &mut Vec<Warning>) {
-    let e = &rule.expr;
+fn steps(e: &Expr, out: &mut Vec<Warning>) {
     let fields = [
         (e.second.as_ref(), Field::Second),
         (Some(&e.minute), Field::Minute),
