@@ -32,6 +32,8 @@ mod runtime;
 mod server;
 mod settings;
 mod transport;
+#[cfg(test)]
+mod tests;
 mod types;
 mod upkeep;
 
