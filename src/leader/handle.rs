@@ -218,6 +218,12 @@ impl Leader {
         })
     }
 
+    /// Makes the office believe that effects were lost.
+    #[cfg(test)]
+    pub(super) fn lose_effects(&self) {
+        self.shared.inbox.lose_effects();
+    }
+
     fn stamp(&self) -> Timestamp {
         self.shared.clock.lock().stamp()
     }

@@ -27,6 +27,11 @@ pub mod waiters;
 pub mod wheel;
 pub mod workers;
 
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
