@@ -133,6 +133,10 @@ impl Runtime for TokioRuntime {
         Arc::clone(&self.clock)
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is the injected source itself"
+    )]
     fn random_u64(&self) -> u64 {
         rand::random()
     }
@@ -142,6 +146,10 @@ impl Runtime for TokioRuntime {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this is the injected clock itself"
+)]
 impl Clock for SystemClock {
     fn wall(&self) -> Timestamp {
         let ms = match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {

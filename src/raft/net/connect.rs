@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::super::NodeAddress;
 use super::super::transport::{Lane, PeerError, PeerTransport};
@@ -303,5 +303,5 @@ async fn read_answers(reader: OwnedReadHalf, lane: Lane, connection: std::sync::
 /// For callers that wait on nothing else: a bounded pause used by tests.
 #[cfg(test)]
 pub(super) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-    timeout(limit, future).await.ok()
+    tokio::time::timeout(limit, future).await.ok()
 }
