@@ -34,6 +34,7 @@ use crate::time::{Millis, Timestamp};
 
 mod admin;
 mod check;
+mod histories;
 mod schedules;
 
 pub(crate) use admin::{a_pause, queue_id, tenant_id};
