@@ -1,1 +1,10 @@
+//! The API over a real state machine, one area a file.
 
+mod cases;
+mod document;
+mod every_call;
+mod executions;
+mod malformed;
+mod nodes;
+mod schedules;
+mod system;
