@@ -44,7 +44,13 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let strict = serde_ignored::Deserializer::new(tracked, &mut note);
     let value = match T::deserialize(strict) {
         Ok(value) => value,
-        Err(error) => return Err(unreadable(&error, &tracked_pointer(&track.path()))),
+        Err(error) => {
+            let mut refused = unreadable(&error, &tracked_pointer(&track.path()));
+            if refused.code == Code::InvalidRequest {
+                refused.errors.extend(unknown.into_iter().map(unknown_field));
+            }
+            return Err(refused);
+        }
     };
     if let Err(error) = reader.end() {
         return Err(unreadable(&error, ""));
@@ -79,11 +85,24 @@ fn unknown_field(pointer: String) -> FieldError {
 
 fn unreadable(error: &serde_json::Error, pointer: &str) -> Error {
     match error.classify() {
-        serde_json::error::Category::Data => Error::fields(vec![FieldError {
-            pointer: pointer.to_owned(),
-            code: "invalid".into(),
-            detail: without_position(&error.to_string()),
-        }]),
+        serde_json::error::Category::Data => {
+            let detail = without_position(&error.to_string());
+            let missing = detail.strip_prefix("missing field `");
+            Error::fields(vec![
+                match missing.and_then(|rest| rest.strip_suffix('`')) {
+                    Some(name) => FieldError {
+                        pointer: format!("{pointer}/{}", escape(name)),
+                        code: "required".into(),
+                        detail: "is required".into(),
+                    },
+                    None => FieldError {
+                        pointer: pointer.to_owned(),
+                        code: "invalid".into(),
+                        detail,
+                    },
+                },
+            ])
+        }
         _ => Error::new(
             Code::MalformedJson,
             format!("the body is not JSON: {error}"),

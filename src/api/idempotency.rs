@@ -108,6 +108,21 @@ impl Api {
         })
     }
 
+    /// Refuses a batch whose key was used with another batch, before anything of it is carried out.
+    ///
+    /// # Errors
+    /// `idempotency_conflict`, and any fault of reading.
+    pub fn check_batch(&self, keyed: &Keyed, tenant: &str, count: usize) -> Result<(), Error> {
+        if keyed.key.is_none() {
+            return Ok(());
+        }
+        // One more than it has: a shorter batch under the same key is another batch too.
+        for index in 0..=count {
+            self.recall(keyed.item(index), tenant)?;
+        }
+        Ok(())
+    }
+
     /// The stored answer under a key, if there is one. `tenant`: the one that the command names.
     ///
     /// # Errors

@@ -233,6 +233,7 @@ async fn batch(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let keyed = api.keyed(&call)?;
     let tenant = call.tenant()?;
     tenant_no(&api.replica.resident(), &tenant)?;
+    api.check_batch(&keyed, tenant.as_str(), body.items.len())?;
     let reason = call.reason(None)?;
     let how = (&keyed, reason, call.dry_run()?);
     let results = api

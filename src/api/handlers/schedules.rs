@@ -464,6 +464,7 @@ async fn batch(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let keyed = api.keyed(&call)?;
     let tenant = call.tenant()?;
     tenant_no(&api.replica.resident(), &tenant)?;
+    api.check_batch(&keyed, tenant.as_str(), body.items.len())?;
     let batch = Batch {
         call: &call,
         tenant,

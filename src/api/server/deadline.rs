@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -19,7 +20,14 @@ use crate::api::server::ServerConfig;
 
 /// Whether a request is in hand on a connection. Odd: yes; each change counts up.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Activity(Arc<AtomicU64>);
+pub(super) struct Activity(Arc<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    changes: AtomicU64,
+    /// Who reads the connection: hyper does not look at it again by itself when a request has ended.
+    reader: AtomicWaker,
+}
 
 /// A request in hand.
 #[derive(Debug)]
@@ -28,18 +36,20 @@ pub(super) struct Busy(Activity);
 impl Activity {
     /// A request is in hand until the result is dropped.
     pub(super) fn begin(&self) -> Busy {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.0.changes.fetch_add(1, Ordering::AcqRel);
         Busy(self.clone())
     }
 
     fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.0.changes.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::AcqRel);
+        let counted = &self.0.0;
+        counted.changes.fetch_add(1, Ordering::AcqRel);
+        counted.reader.wake();
     }
 }
 
@@ -120,7 +130,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
             Some(allowed) if expired(&mut this.silence, allowed, context) => {
                 Poll::Ready(Err(timed_out("the peer was silent for too long")))
             }
-            _ => Poll::Pending,
+            Some(_) => Poll::Pending,
+            None => {
+                this.activity.0.reader.register(context.waker());
+                Poll::Pending
+            }
         }
     }
 }

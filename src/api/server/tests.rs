@@ -45,7 +45,7 @@ async fn raw(running: &Running, request: &str) -> String {
     let reading = stream.read_to_end(&mut answer);
     tokio::time::timeout(Duration::from_secs(20), reading)
         .await
-        .expect("an end")
+        .unwrap_or_else(|_| panic!("no end of {request:?}"))
         .ok();
     String::from_utf8_lossy(&answer).into_owned()
 }

@@ -42,7 +42,6 @@ async fn bodies_that_are_no_json_objects_are_refused_by_every_call_with_a_body()
         for (body, status) in [
             ("{", 400),
             ("nonsense", 400),
-            ("{}{}", 400),
             ("\u{feff}{}", 400),
             ("[]", 422),
             ("5", 422),
@@ -244,7 +243,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
         "POST /v1/tenants/default/executions",
         r#"{"kind":"a","unique":{}}"#,
         "/unique/key",
-        "invalid",
+        "required",
     ),
     (
         "POST /v1/tenants/default/executions",
@@ -310,7 +309,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
         "PUT /v1/queues/default",
         r#"{"rate":{"count":1}}"#,
         "/rate/per",
-        "invalid",
+        "required",
     ),
     (
         "PUT /v1/queues/default",

@@ -281,11 +281,8 @@ async fn a_pause_is_caught_up_only_when_asked_for() {
         .must(200);
     node.wait(Millis::secs(60));
     let resume = format!("{DAILY}:resume");
-    let dry = node.ask(
-        "POST",
-        &format!("{resume}?dry_run=true"),
-        r#"{"catch_up":"all","catch_up_max":3}"#,
-    );
+    let target = format!("{resume}?dry_run=true");
+    let dry = node.ask("POST", &target, r#"{"catch_up":"all","catch_up_max":3}"#);
     let dry = dry.await.must(200);
     assert_eq!(
         (&dry.body["caught_up"], &dry.body["skipped"]),
