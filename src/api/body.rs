@@ -47,7 +47,9 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
         Err(error) => {
             let mut refused = unreadable(&error, &tracked_pointer(&track.path()));
             if refused.code == Code::InvalidRequest {
-                refused.errors.extend(unknown.into_iter().map(unknown_field));
+                refused
+                    .errors
+                    .extend(unknown.into_iter().map(unknown_field));
             }
             return Err(refused);
         }

@@ -31,9 +31,9 @@ mod propose;
 mod runtime;
 mod server;
 mod settings;
-mod transport;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod types;
 mod upkeep;
 
