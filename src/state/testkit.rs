@@ -35,6 +35,7 @@ use crate::time::{Millis, Timestamp};
 mod admin;
 mod check;
 mod histories;
+mod measure;
 mod schedules;
 
 pub(crate) use admin::{a_pause, queue_id, tenant_id};
