@@ -16,6 +16,9 @@ use crate::store::keys::{self, RetentionClass};
 use crate::store::value;
 use crate::time::{Millis, Timestamp};
 
+/// Reads one row: apply reads through its overlay, everybody else through a view.
+pub type GetRow<'a> = dyn FnMut(Family, &[u8]) -> Result<Option<Vec<u8>>, Fault> + 'a;
+
 /// Default retention of succeeded executions.
 pub const KEEP_SUCCEEDED: Millis = Millis::days(3);
 /// Default retention of cancelled and expired executions.
@@ -70,7 +73,7 @@ pub fn kept_buckets(
 /// # Errors
 /// Any [`Fault`] of `get` or of decoding.
 pub fn find_final(
-    get: &mut dyn FnMut(Family, &[u8]) -> Result<Option<Vec<u8>>, Fault>,
+    get: &mut GetRow<'_>,
     cluster: &ClusterState,
     now: Timestamp,
     tenant: TenantNo,
@@ -124,7 +127,7 @@ pub struct Recent<'a> {
 /// # Errors
 /// Any [`Fault`] of `get` or of decoding.
 pub fn find_recent(
-    get: &mut dyn FnMut(Family, &[u8]) -> Result<Option<Vec<u8>>, Fault>,
+    get: &mut GetRow<'_>,
     cluster: &ClusterState,
     recent: Recent<'_>,
     tenant: TenantNo,
@@ -153,7 +156,7 @@ pub fn find_recent(
 }
 
 fn probe(
-    get: &mut dyn FnMut(Family, &[u8]) -> Result<Option<Vec<u8>>, Fault>,
+    get: &mut GetRow<'_>,
     cluster: &ClusterState,
     class: RetentionClass,
     bucket: u32,

@@ -28,7 +28,7 @@ pub(super) fn report(context: &mut Context<'_>, command: &ReportLeases) -> Verdi
     let mut results = Vec::with_capacity(command.items.len());
     for item in &command.items {
         results.push(match find(context, &command.worker, item) {
-            Some(live) => judge(context, live, item)?,
+            Some(live) => judge(context, &live, item)?,
             None => repeats.answer(context, &command.worker, item)?,
         });
     }
@@ -74,7 +74,7 @@ const fn lost_by(outcome: AttemptOutcome) -> LostReason {
     }
 }
 
-fn judge(context: &mut Context<'_>, live: Live, item: &ReportItem) -> Result<ReportResult, Fault> {
+fn judge(context: &mut Context<'_>, live: &Live, item: &ReportItem) -> Result<ReportResult, Fault> {
     let (ends_at, bound) = live.ends;
     if context.caller.received_at >= ends_at {
         let reason = lost_by(bound);

@@ -89,8 +89,10 @@ impl Resident {
     /// # Errors
     /// Any [`Fault`] of reading or decoding.
     pub fn load(view: &dyn View) -> Result<Self, Fault> {
-        let mut state = Self::default();
-        state.applied = read(view, Family::Meta, keys::APPLIED)?.unwrap_or_default();
+        let mut state = Self {
+            applied: read(view, Family::Meta, keys::APPLIED)?.unwrap_or_default(),
+            ..Self::default()
+        };
         if let Some(bytes) = view.get(Family::Meta, keys::MEMBERSHIP)? {
             state.membership = Some(decode_membership(&bytes)?);
         }
@@ -210,13 +212,10 @@ impl Resident {
             }
         }
         if let Some(request) = &lease.request_id {
-            remove_from(
-                &mut self.claims,
-                (lease.worker.clone(), request.clone()),
-                key,
-            );
+            let claim = (lease.worker.clone(), request.clone());
+            remove_from(&mut self.claims, &claim, key);
         }
-        remove_from(&mut self.held, lease.worker.clone(), key);
+        remove_from(&mut self.held, &lease.worker, key);
         Some(lease)
     }
 
@@ -275,11 +274,11 @@ impl Resident {
     }
 }
 
-fn remove_from<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, value: &V) {
-    if let Some(set) = map.get_mut(&key) {
+fn remove_from<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(set) = map.get_mut(key) {
         set.remove(value);
         if set.is_empty() {
-            map.remove(&key);
+            map.remove(key);
         }
     }
 }

@@ -81,14 +81,10 @@ fn due_entries_that_are_early_moved_or_of_another_kind_are_passed_over() {
     let early = world.one(process(vec![entry.clone()]));
     assert_eq!(early, Outcome::Processed { done: 0 });
     world.advance(Millis::secs(5));
-    let other_kind = DueEntry {
-        kind: DueKind::StartDeadline,
-        ..entry.clone()
-    };
-    let stranger = DueEntry {
-        id: "nobody".into(),
-        ..entry.clone()
-    };
+    let mut other_kind = entry.clone();
+    other_kind.kind = DueKind::StartDeadline;
+    let mut stranger = entry.clone();
+    stranger.id = "nobody".into();
     let mut moved = entry.clone();
     moved.key.at = moved.key.at.minus(Millis(1));
     let outcome = world.one(process(vec![other_kind, stranger, moved]));
@@ -179,7 +175,7 @@ fn a_chosen_id_names_one_execution_for_as_long_as_it_is_kept() {
     // After the end it still answers.
     let lease = world.grant("w1", &id).lease;
     world.report("w1", &lease, complete());
-    assert_eq!(created(&mut world, mine.clone()), Written::Existing);
+    assert_eq!(created(&mut world, mine), Written::Existing);
     assert_eq!(refused(&mut world, other.clone()), Refusal::IdConflict);
     // Deleted, it is free again.
     world.one(delete_command(&id));

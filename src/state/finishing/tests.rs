@@ -120,7 +120,7 @@ fn a_schedule_learns_how_its_executions_end() {
     put(&mut world, spec(When::Cron("* * * * *".into())));
     let minute = |n| START.plus(Millis::minutes(n));
     let good = fire(&mut world, Some(minute(1)));
-    assert_eq!(status(&world).open, [good.clone()]);
+    assert_eq!(status(&world).open, std::slice::from_ref(&good));
     run(&mut world, &good, complete());
     assert_eq!(world.budget(), 5, "lease, row, history, ledger, status");
     let bad = fire(&mut world, Some(minute(2)));

@@ -460,8 +460,12 @@ fn a_cancel_is_told_with_the_next_renewal_and_a_success_still_counts() {
 #[test]
 fn failure_release_and_expiry_after_a_request_end_cancelled() {
     let ways: [fn(&mut World, &Lease); 4] = [
-        |world, lease| drop(world.report("w1", lease, fail())),
-        |world, lease| drop(world.report("w1", lease, release(Millis::ZERO))),
+        |world, lease| {
+            world.report("w1", lease, fail());
+        },
+        |world, lease| {
+            world.report("w1", lease, release(Millis::ZERO));
+        },
         |world, lease| {
             world.advance(LEASE);
             world.expire(lease);
