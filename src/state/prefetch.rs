@@ -141,3 +141,6 @@ impl Wanted<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
