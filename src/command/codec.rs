@@ -6,6 +6,8 @@
 //! Layout (little-endian, bincode 1.3 fixint): `format u8 | proposed_at i64 | term u64 | count u32 |` then per command
 //! `kind u16 | version u8 | len u32 | body`. A body is (origin, command struct).
 
+use std::borrow::Borrow;
+
 use bincode::Options;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -95,8 +97,8 @@ impl Frame {
 
 /// Joins frames to a batch.
 #[must_use]
-pub fn join(proposed_at: Timestamp, term: u64, frames: &[Frame]) -> Bytes {
-    let size: usize = frames.iter().map(Frame::len).sum();
+pub fn join<F: Borrow<Frame>>(proposed_at: Timestamp, term: u64, frames: &[F]) -> Bytes {
+    let size: usize = frames.iter().map(|frame| frame.borrow().len()).sum();
     let mut out = Vec::with_capacity(HEADER_LEN + size);
     out.push(FORMAT);
     out.extend_from_slice(&proposed_at.millis().to_le_bytes());
@@ -107,7 +109,7 @@ pub fn join(proposed_at: Timestamp, term: u64, frames: &[Frame]) -> Bytes {
             .to_le_bytes(),
     );
     for frame in frames {
-        out.extend_from_slice(&frame.0);
+        out.extend_from_slice(&frame.borrow().0);
     }
     Bytes::from(out)
 }

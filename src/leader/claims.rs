@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::command::outcome::ReportResult;
-use crate::ids::{QueueId, WorkerId};
+use crate::ids::{ExecutionId, QueueId, WorkerId};
 use crate::leader::inbox::Reply;
 use crate::leader::lines::Filter;
 use crate::leader::proposer::Parcel;
@@ -25,8 +25,10 @@ pub struct NewClaim {
     pub id: u64,
     /// What is asked.
     pub claim: Claim,
-    /// Its reports, encoded.
+    /// Its reports, encoded; `claim.reports` is empty.
     pub reports: Vec<Parcel>,
+    /// Leases that its reports end: execution and token.
+    pub over: Vec<(ExecutionId, u64)>,
     /// When it is answered at the latest.
     pub deadline: Instant,
     /// Where the answer goes.
@@ -44,6 +46,8 @@ pub struct Waiter {
     pub deadline: Instant,
     /// Where the answer goes.
     pub reply: Reply<Claimed>,
+    /// Leases that its reports end.
+    pub over: Vec<(ExecutionId, u64)>,
     /// Answers to its reports, once they are there.
     pub reports: Vec<ReportResult>,
     /// Its reports are under way: no answer before theirs.
@@ -104,6 +108,7 @@ impl Claims {
             filter,
             deadline: new.deadline,
             reply: new.reply,
+            over: new.over,
             reports: Vec::new(),
             reporting: !new.reports.is_empty(),
             granting: false,
@@ -300,6 +305,7 @@ mod tests {
                 reports: Vec::new(),
             },
             reports: Vec::new(),
+            over: Vec::new(),
             deadline: Instant::now() + std::time::Duration::from_secs(id),
             reply: oneshot::channel().0,
         }

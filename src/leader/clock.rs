@@ -140,6 +140,12 @@ impl StampClock {
         std::mem::take(&mut self.events)
     }
 
+    /// Whether a majority of the cluster's clocks is against this node's: it must not take office.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.peers.judge(self.clock.wall()) == PeerVerdict::Disagree
+    }
+
     /// How far the wall clock is behind the last stamp.
     #[must_use]
     pub fn behind(&self) -> Millis {

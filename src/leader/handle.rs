@@ -232,13 +232,16 @@ impl Leader {
     fn pack_reports(
         &self,
         worker: &WorkerId,
-        items: &[ReportItem],
+        items: Vec<ReportItem>,
     ) -> Result<Vec<Parcel>, Unavailable> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
         let received_at = Some(self.stamp());
-        let one = |items: &[ReportItem]| {
+        let one = |items: Vec<ReportItem>| {
             let report = ReportLeases {
                 worker: worker.clone(),
-                items: items.to_vec(),
+                items,
             };
             let envelope = Envelope {
                 actor: Actor::Leader,
@@ -250,7 +253,7 @@ impl Leader {
             };
             Parcel::pack(&envelope).map_err(Unavailable::TooLarge)
         };
-        chunked(items).map(one).collect()
+        chunked(items).into_iter().map(one).collect()
     }
 }
 
@@ -258,22 +261,28 @@ impl Leader {
 const REPORT_BYTES: usize = 200 * 1024;
 
 /// Splits reports so that each command stays below the bounds on items and bytes.
-fn chunked(items: &[ReportItem]) -> impl Iterator<Item = &[ReportItem]> {
-    let mut rest = items;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
+fn chunked(items: Vec<ReportItem>) -> Vec<Vec<ReportItem>> {
+    let mut chunks = Vec::new();
+    let mut chunk = Vec::new();
+    let mut bytes = 0;
+    for item in items {
+        let len = report_len(&item);
+        if chunk.len() >= ITEMS_MAX || (bytes + len > REPORT_BYTES && !chunk.is_empty()) {
+            chunks.push(std::mem::take(&mut chunk));
+            bytes = 0;
         }
-        let mut bytes = 0_usize;
-        let fits = |item: &&ReportItem| {
-            bytes += report_len(item);
-            bytes <= REPORT_BYTES
-        };
-        let len = rest.iter().take(ITEMS_MAX).take_while(fits).count().max(1);
-        let (head, tail) = rest.split_at(len.min(rest.len()));
-        rest = tail;
-        Some(head)
-    })
+        bytes += len;
+        chunk.push(item);
+    }
+    chunks.push(chunk);
+    chunks
+}
+
+/// Leases that reports end: execution and token.
+fn ended_by(items: &[ReportItem]) -> Vec<(ExecutionId, u64)> {
+    let ends = |item: &&ReportItem| !matches!(item.action, ReportAction::Renew { .. });
+    let name = |item: &ReportItem| (item.lease.execution.clone(), item.lease.fencing_token);
+    items.iter().filter(ends).map(name).collect()
 }
 
 fn report_len(item: &ReportItem) -> usize {
@@ -331,9 +340,11 @@ impl Scheduler for Leader {
         })
     }
 
-    fn claim(&self, claim: Claim) -> BoxFuture<'static, Result<Claimed, Unavailable>> {
+    fn claim(&self, mut claim: Claim) -> BoxFuture<'static, Result<Claimed, Unavailable>> {
         let shared = Arc::clone(&self.shared);
-        let packed = self.pack_reports(&claim.worker, &claim.reports);
+        let items = std::mem::take(&mut claim.reports);
+        let over = ended_by(&items);
+        let packed = self.pack_reports(&claim.worker, items);
         let now = self.stamp();
         Box::pin(async move {
             let reports = packed?;
@@ -345,6 +356,7 @@ impl Scheduler for Leader {
                 id: call.id,
                 claim,
                 reports,
+                over,
                 deadline,
                 reply,
             };
@@ -361,7 +373,7 @@ impl Scheduler for Leader {
         items: Vec<ReportItem>,
     ) -> BoxFuture<'static, Result<Reported, Unavailable>> {
         let shared = Arc::clone(&self.shared);
-        let packed = self.pack_reports(&worker, &items);
+        let packed = self.pack_reports(&worker, items);
         let now = self.stamp();
         Box::pin(async move {
             let parcels = packed?;

@@ -31,7 +31,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::command::admin::{AdminCommand, TakeOffice};
-use crate::command::codec;
+use crate::command::codec::{self, Frame};
 use crate::command::outcome::{Outcome, ReadyItem};
 use crate::command::{Command, Envelope};
 use crate::fault::Fault;
@@ -57,6 +57,8 @@ use crate::time::{Millis, Timestamp};
 const BEAT: Duration = Duration::from_millis(250);
 /// A leader that has not ticked or committed for so long renews its office before it expires anything.
 const STALL: Millis = Millis::secs(1);
+/// Why a node with a bad clock does not lead.
+const CLOCK_REFUSED: &str = "a majority of the cluster's clocks is against this node's";
 /// Pause before office is tried again in a term that it could not be held in.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -176,6 +178,9 @@ async fn hold(shared: &Arc<Shared>, term: u64) -> Ended {
 async fn take_office(shared: &Arc<Shared>, term: u64) -> Result<(), Ended> {
     let replicated = shared.replica.resident().applied.now;
     shared.clock.lock().start_from(replicated);
+    if shared.clock.lock().is_refused() {
+        return Err(Ended::Unfit(CLOCK_REFUSED.to_owned()));
+    }
     let parcel = office_command(shared.settings.node).map_err(Ended::Unfit)?;
     loop {
         let status = shared.consensus.status();
@@ -267,6 +272,8 @@ pub(super) struct Office {
     renewing: bool,
     renew_wanted: bool,
     last_beat: Millis,
+    last_commit: Instant,
+    next_gauges: Instant,
 
     next_watermarks: Instant,
     next_retention: Instant,
@@ -315,6 +322,8 @@ impl Office {
             renewing: false,
             renew_wanted: false,
             last_beat: shared.runtime.clock().monotonic(),
+            last_commit: begin,
+            next_gauges: begin,
             next_watermarks: begin,
             next_retention: begin,
             retention_resume: None,
@@ -327,6 +336,8 @@ impl Office {
     async fn lead(&mut self) -> Ended {
         let shared = Arc::clone(&self.shared);
         let mut changed = shared.consensus.changed(shared.consensus.status().revision);
+        // What changed before that is seen here, what changes later through it.
+        self.ended = self.is_deposed();
         loop {
             self.take_mail();
             self.take_answers();
@@ -334,17 +345,18 @@ impl Office {
             self.serve();
             self.start_jobs();
             self.propose();
-            if let Some(ended) = self.ended.take().or_else(|| self.is_deposed()) {
+            if let Some(ended) = self.ended.take() {
                 return ended;
             }
             let wake = self.next_wake();
             tokio::select! {
                 biased;
                 () = self.first_answer() => {}
-                () = shared.inbox.added() => {}
                 revision = &mut changed => {
                     changed = shared.consensus.changed(revision);
+                    self.ended = self.is_deposed();
                 }
+                () = shared.inbox.added() => {}
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
@@ -375,9 +387,11 @@ impl Office {
             };
             // The effects of this entry are in the inbox by now.
             self.take_mail();
-            if self.elapsed_since(flight.since) > STALL {
+            // Commits that each take long but follow each other closely are no stall.
+            if elapsed_since(flight.since.max(self.last_commit)) > STALL {
                 self.renew_wanted = true;
             }
+            self.last_commit = Instant::now();
             match result {
                 Ok(committed) => self.committed(committed, flight.entry),
                 Err(ProposeError::Overloaded) => {
@@ -421,7 +435,7 @@ impl Office {
         let max = self.shared.settings.in_flight_max.max(1);
         while self.ended.is_none() && self.lanes.is_ripe(self.flights.len(), max) {
             let entry = self.lanes.compose();
-            let frames: Vec<_> = entry.iter().map(|q| &q.parcel.frame).cloned().collect();
+            let frames: Vec<&Frame> = entry.iter().map(|q| &q.parcel.frame).collect();
             let stamp = self.shared.clock.lock().stamp();
             let batch = codec::join(stamp, self.term, &frames);
             let future = self.shared.consensus.propose(self.term, batch);
@@ -431,10 +445,6 @@ impl Office {
                 since: Instant::now(),
             });
         }
-    }
-
-    fn elapsed_since(&self, at: Instant) -> Millis {
-        Millis(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
     fn push_urgent(&mut self, command: Command, origin: Origin) {
@@ -490,7 +500,13 @@ impl Office {
         }
     }
 
-    fn show_gauges(&self) {
+    /// Counting lines takes a walk over them: not at every look.
+    fn show_gauges(&mut self) {
+        let now = Instant::now();
+        if now < self.next_gauges {
+            return;
+        }
+        self.next_gauges = now + BEAT;
         let (items, lines) = self.admission.size();
         let mut board = self.shared.board.lock();
         for (gauge, value) in [
@@ -507,6 +523,10 @@ impl Office {
             board.set(gauge, value);
         }
     }
+}
+
+fn elapsed_since(at: Instant) -> Millis {
+    Millis(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
 }
 
 /// An empty answer to a claim of `worker` at log time `now`.

@@ -9,13 +9,12 @@ use tokio::time::Instant;
 
 use crate::command::Command;
 use crate::command::Envelope;
-use crate::command::leases::{GrantItem, GrantLeases, ITEMS_MAX, LeaseCommand, ReportAction};
-use crate::command::outcome::{Granted, LineValue};
+use crate::command::leases::{GrantItem, GrantLeases, ITEMS_MAX, LeaseCommand};
+use crate::command::outcome::{Granted, LineValue, ReadyItem};
 use crate::fault::Fault;
-use crate::ids::{QueueNo, TenantNo, WorkerId};
-use crate::leader::Claim;
+use crate::ids::{ExecutionId, QueueNo, TenantNo, WorkerId};
 use crate::leader::admission::Want;
-use crate::leader::claims::NewClaim;
+use crate::leader::claims::{NewClaim, Waiter};
 use crate::leader::inbox::{LeaseName, LinePage, Message};
 use crate::leader::lines::{Order, PAGE};
 use crate::leader::office::{GroupReply, Office, Origin, no_leases};
@@ -177,19 +176,20 @@ impl Office {
         let Some(waiter) = self.claims.get(id) else {
             return Tried::Nothing;
         };
-        let claim = waiter.claim.clone();
         let filter = Arc::clone(&waiter.filter);
-        let Some(max) = self.room_of(resident, &claim, waiter.reporting) else {
+        let Some(max) = self.room_of(resident, waiter) else {
             return Tried::NoSlot;
         };
+        let queues = waiter.claim.queues.clone();
+        let max_bytes = waiter.claim.max_bytes;
         let mut want = Want {
             filter: &filter,
             max,
-            bytes: claim.max_bytes.min(ANSWER_BYTES),
+            bytes: max_bytes.min(ANSWER_BYTES),
             first: true,
         };
         let mut items = Vec::new();
-        for queue in &claim.queues {
+        for queue in &queues {
             if let Some(no) = resident.queue_numbers.get(queue) {
                 items.extend(self.admission.pick(resident, self.now, *no, &mut want));
             }
@@ -201,14 +201,20 @@ impl Office {
             return Tried::Nothing;
         }
         self.claims.leave(id);
-        if let Some(waiter) = self.claims.get_mut(id) {
-            waiter.granting = true;
-        }
-        let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        *self.granting.entry(claim.worker.clone()).or_default() += count;
+        self.push_grant(id, items, glued);
+        Tried::Granting
+    }
+
+    fn push_grant(&mut self, id: u64, items: Vec<ReadyItem>, glued: bool) {
+        let Some(waiter) = self.claims.get_mut(id) else {
+            return;
+        };
+        waiter.granting = true;
+        let claim = &waiter.claim;
+        let worker = claim.worker.clone();
         let grant = GrantLeases {
-            worker: claim.worker.clone(),
-            request_id: claim.request_id,
+            worker: worker.clone(),
+            request_id: claim.request_id.clone(),
             duration: claim.lease,
             start_confirmation: claim.start_confirmation,
             items: items
@@ -220,18 +226,20 @@ impl Office {
                 })
                 .collect(),
         };
+        let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        *self.granting.entry(worker.clone()).or_default() += count;
         let envelope = Envelope::leader(Command::Lease(LeaseCommand::Grant(grant)));
         let origin = Origin::Grant {
             claim: id,
-            worker: claim.worker,
+            worker,
             items,
         };
         self.push_envelope(&envelope, origin, glued);
-        Tried::Granting
     }
 
     /// How many leases a claim may get now; `None`: its worker has no slot.
-    fn room_of(&self, resident: &Resident, claim: &Claim, reporting: bool) -> Option<usize> {
+    fn room_of(&self, resident: &Resident, waiter: &Waiter) -> Option<usize> {
+        let claim = &waiter.claim;
         let max = usize::try_from(claim.max)
             .unwrap_or(ITEMS_MAX)
             .clamp(1, ITEMS_MAX);
@@ -241,16 +249,14 @@ impl Office {
         let held = resident.held.get(&claim.worker).map_or(0, BTreeSet::len);
         let granting = self.granting.get(&claim.worker).copied().unwrap_or(0);
         // What the claim itself reports as over is so before the grant: both are in one entry.
-        let is_over = |item: &&crate::command::leases::ReportItem| {
-            !matches!(item.action, ReportAction::Renew { .. })
-                && resident
-                    .leases_on(&item.lease.execution)
-                    .any(|lease| lease.fencing_token == item.lease.fencing_token)
+        let is_live = |(execution, token): &&(ExecutionId, u64)| {
+            resident
+                .leases_on(execution)
+                .any(|lease| lease.fencing_token == *token)
         };
-        let over = if reporting {
-            claim.reports.iter().filter(is_over).count()
-        } else {
-            0
+        let over = match waiter.reporting {
+            true => waiter.over.iter().filter(is_live).count(),
+            false => 0,
         };
         let slots = usize::try_from(slots).unwrap_or(usize::MAX);
         let taken = held.saturating_sub(over) + usize::try_from(granting).unwrap_or(usize::MAX);

@@ -11,7 +11,7 @@ use crate::leader::clock::ClockEvent;
 use crate::leader::figures::Counter;
 use crate::leader::firing;
 use crate::leader::inbox::Message;
-use crate::leader::office::{BEAT, Ended, Office, Origin, STALL, office_command};
+use crate::leader::office::{BEAT, CLOCK_REFUSED, Ended, Office, Origin, STALL, office_command};
 use crate::leader::proposer::Queued;
 use crate::leader::sweeps;
 use crate::state::resident::LeaseKey;
@@ -61,8 +61,7 @@ impl Office {
                     self.renew_wanted = true;
                 }
                 ClockEvent::Refused => {
-                    let why = "the cluster's clocks are against this node's".to_owned();
-                    self.ended = Some(Ended::Unfit(why));
+                    self.ended = Some(Ended::Unfit(CLOCK_REFUSED.to_owned()));
                 }
             }
         }
