@@ -14,6 +14,61 @@ use raft_tests::sim::options::Overrides;
 use raft_tests::sim::seed::Seed;
 use raft_tests::sim::{SeedReport, Workload, run_seed};
 use raft_tests::workload::chronicle::ChronicleWorkload;
+use raft_tests::workload::scheduler::SchedulerWorkload;
+
+/// What a simulated cluster is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Raft alone, with a state machine that is a chain of hashes.
+    Chronicle,
+    /// The whole scheduler: state machine, leader, schedules, workers.
+    Scheduler,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Chronicle => "chronicle",
+            Self::Scheduler => "scheduler",
+        }
+    }
+
+    fn make(self) -> Arc<dyn Workload> {
+        match self {
+            Self::Chronicle => Arc::new(ChronicleWorkload::default()),
+            Self::Scheduler => Arc::new(SchedulerWorkload::default()),
+        }
+    }
+
+    /// What a batch of at least a hundred seeds must contain, or it proves nothing.
+    const fn required(self) -> &'static [&'static str] {
+        match self {
+            Self::Chronicle => &[
+                "acked",
+                "faults",
+                "snapshot_installs",
+                "fast_leader_returns",
+                "fault_one_way",
+                "barriers",
+            ],
+            Self::Scheduler => &[
+                "acked",
+                "faults",
+                "snapshot_installs",
+                "fast_leader_returns",
+                "fault_one_way",
+                "fired",
+                "granted",
+                "lease_expiries",
+                "stale_tokens",
+                "renewals",
+                "cancels",
+                "hang_ups",
+                "leases_given_back",
+            ],
+        }
+    }
+}
 
 /// Simulates clusters from seeds.
 #[derive(Clone, Debug, Parser)]
@@ -21,6 +76,9 @@ struct Args {
     /// A seed, or a range `from..to` (`to` excluded).
     #[arg(long, default_value = "0..100")]
     seeds: String,
+    /// What the cluster is used for.
+    #[arg(long, value_enum, default_value_t = Kind::Scheduler)]
+    workload: Kind,
     /// Number of voters, instead of one drawn from the seed.
     #[arg(long)]
     nodes: Option<u64>,
@@ -80,6 +138,7 @@ impl Args {
 
     fn replay(&self, seed: u64) -> String {
         let mut command = format!("cargo run -p raft-tests --release -- --seeds {seed}");
+        command.push_str(&format!(" --workload {}", self.workload.name()));
         if let Some(nodes) = self.nodes {
             command.push_str(&format!(" --nodes {nodes}"));
         }
@@ -100,10 +159,8 @@ impl Args {
     }
 }
 
-fn one(seed: u64, overrides: &Overrides) -> SeedReport {
-    run_seed(Seed(seed), overrides, &|_, _| {
-        Arc::new(ChronicleWorkload::default()) as Arc<dyn Workload>
-    })
+fn one(kind: Kind, seed: u64, overrides: &Overrides) -> SeedReport {
+    run_seed(Seed(seed), overrides, &|_, _| kind.make())
 }
 
 /// Runs all seeds on `jobs` threads; reports come in the order of the seeds.
@@ -120,7 +177,7 @@ fn batch(args: &Args, from: u64, to: u64) -> Vec<SeedReport> {
                         return;
                     }
                     let seed = if args.reverse { to - 1 - at } else { from + at };
-                    let report = one(seed, &overrides);
+                    let report = one(args.workload, seed, &overrides);
                     reports.lock().push(report);
                 }
             });
@@ -157,22 +214,12 @@ fn repeat(args: &Args, first: &[SeedReport]) -> Result<Vec<u64>, String> {
     Ok(first.iter().filter(differs).map(|r| r.seed).collect())
 }
 
-/// What a batch of at least a hundred seeds must contain, or it proves nothing.
-const REQUIRED: [&str; 6] = [
-    "acked",
-    "faults",
-    "snapshot_installs",
-    "fast_leader_returns",
-    "fault_one_way",
-    "barriers",
-];
-
-fn missing(counters: &Counters, seeds: usize) -> Vec<&'static str> {
+fn missing(kind: Kind, counters: &Counters, seeds: usize) -> Vec<&'static str> {
     if seeds < 100 {
         return Vec::new();
     }
     let absent = |name: &&str| counters.get(name) == 0;
-    REQUIRED.into_iter().filter(absent).collect()
+    kind.required().iter().copied().filter(absent).collect()
 }
 
 fn main() -> ExitCode {
@@ -238,14 +285,14 @@ fn main() -> ExitCode {
     let missing = if args.canary || args.only_fast_returns {
         Vec::new()
     } else {
-        missing(&total, reports.len())
+        missing(args.workload, &total, reports.len())
     };
     for name in &missing {
         eprintln!("nothing was counted under {name}: the batch proves nothing about it");
     }
     let ledger = serde_json::json!({
         "seeds": format!("{from}..{to}"),
-        "workload": "chronicle",
+        "workload": args.workload.name(),
         "failed": failed.len(),
         "thin": thin,
         "differing": differing.len(),

@@ -211,6 +211,14 @@ impl World {
         SimClock::new(self.inner.start).truth()
     }
 
+    /// The wall clocks of the nodes that run now.
+    #[must_use]
+    pub fn walls(&self) -> Vec<Timestamp> {
+        let nodes = self.inner.nodes.lock();
+        let running = nodes.values().filter(|slot| slot.running.is_some());
+        running.map(|slot| slot.clock.wall()).collect()
+    }
+
     /// Ids of the nodes that run now.
     #[must_use]
     pub fn running(&self) -> Vec<u64> {

@@ -4,3 +4,4 @@
 //! Callers: `main`.
 
 pub mod chronicle;
+pub mod scheduler;
