@@ -235,25 +235,25 @@ fn write_canonical(value: &RawValue, depth: usize, out: &mut String) {
             out.push('}');
             return;
         }
-        if value.get().starts_with('[') {
-            if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(value.get()) {
-                out.push('[');
-                for (at, item) in items.iter().enumerate() {
-                    if at > 0 {
-                        out.push(',');
-                    }
-                    write_canonical(item, depth - 1, out);
+        if value.get().starts_with('[')
+            && let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(value.get())
+        {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
                 }
-                out.push(']');
-                return;
+                write_canonical(item, depth - 1, out);
             }
+            out.push(']');
+            return;
         }
-        if value.get().starts_with('"') {
-            // The same text may be written with different escapes.
-            if let Ok(text) = serde_json::from_str::<String>(value.get()) {
-                out.push_str(&quoted(&text));
-                return;
-            }
+        // The same text may be written with different escapes.
+        if value.get().starts_with('"')
+            && let Ok(text) = serde_json::from_str::<String>(value.get())
+        {
+            out.push_str(&quoted(&text));
+            return;
         }
     }
     out.push_str(value.get());

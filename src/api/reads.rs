@@ -134,7 +134,7 @@ pub fn show_execution(
         payload,
         lease_ends_at,
     };
-    execution::execution_out(found, shown)
+    execution::execution_out(found, &shown)
 }
 
 impl Api {

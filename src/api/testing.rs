@@ -89,7 +89,7 @@ impl DirectScheduler {
                 leader: 1,
                 index: *index,
             },
-            payload: Payload::Batch(Bytes::from(bytes)),
+            payload: Payload::Batch(bytes),
         };
         let mut answers = self.replica.apply(vec![entry]).expect("the entry applies");
         let answer = answers.pop().flatten().expect("an answer");

@@ -118,9 +118,9 @@ pub struct Shown<'a> {
 
 /// Towards answers.
 #[must_use]
-pub fn execution_out(found: &Found, shown: Shown<'_>) -> wire::Execution {
+pub fn execution_out(found: &Found, shown: &Shown<'_>) -> wire::Execution {
     let row = found.execution();
-    let mut out = base_out(row, found.state(), &shown);
+    let mut out = base_out(row, found.state(), shown);
     match found {
         Found::Open(_, lease) => {
             if let Some(lease) = lease {

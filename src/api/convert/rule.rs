@@ -49,13 +49,13 @@ pub fn rule(
         wire::DstOverlap::Second => DstOverlap::Second,
         wire::DstOverlap::Both => DstOverlap::Both,
     };
-    spec.time_zone = wire.time_zone.filter(|zone| !zone.is_empty());
+    spec.time_zone = wire.time_zone;
     spec.start_at = wire.start_at.map(|i| i.0);
     spec.end_at = wire.end_at.map(|i| i.0);
-    if let (Some(start), Some(end)) = (spec.start_at, spec.end_at) {
-        if end < start {
-            issues.add(&at.key("end_at"), "out_of_range", "is before start_at");
-        }
+    if let (Some(start), Some(end)) = (spec.start_at, spec.end_at)
+        && end < start
+    {
+        issues.add(&at.key("end_at"), "out_of_range", "is before start_at");
     }
     spec.max_occurrences = wire
         .max_occurrences

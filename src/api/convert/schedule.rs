@@ -41,18 +41,9 @@ pub fn definition(
     (tenant, id): (&TenantId, &ScheduleId),
     context: RuleContext<'_>,
 ) -> Option<Definition> {
-    same_as_path(
-        issues,
-        &at.key("schedule_id"),
-        wire.schedule_id.as_deref(),
-        id.as_str(),
-    );
-    same_as_path(
-        issues,
-        &at.key("tenant"),
-        wire.tenant.as_deref(),
-        tenant.as_str(),
-    );
+    let (named, owner) = (wire.schedule_id.as_deref(), wire.tenant.as_deref());
+    same_as_path(issues, &at.key("schedule_id"), named, id.as_str());
+    same_as_path(issues, &at.key("tenant"), owner, tenant.as_str());
     if wire.notify.is_some_and(|n| !n.is_empty()) {
         Feature::Notify.refuse(issues, &at.key("notify"));
     }
@@ -61,11 +52,8 @@ pub fn definition(
         Some(text) => queue_name(issues, &at.key("queue"), text),
     };
     let description = wire.description.unwrap_or_default();
-    issues.length(
-        &at.key("description"),
-        description.len(),
-        &limits::DESCRIPTION_BYTES,
-    );
+    let (place, bound) = (at.key("description"), &limits::DESCRIPTION_BYTES);
+    issues.length(&place, description.len(), bound);
     let template = template(
         issues,
         at,

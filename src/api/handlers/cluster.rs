@@ -11,7 +11,7 @@ use crate::api::handlers::queues::pause_until;
 use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::api::reply::Reply;
-use crate::api::routes::{Route, handler};
+use crate::api::routes::{Handler, Route, handler};
 use crate::command::admin::PauseScope;
 use crate::raft::{ConsensusStatus, MembershipError, NodeAddress};
 use crate::wire;
@@ -24,12 +24,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The rows.
 #[must_use]
 pub fn routes() -> Vec<Route> {
+    let mut rows = members_and_log();
+    rows.extend(pauses());
+    rows
+}
+
+fn act(pattern: &'static str, id: &'static str, handler: Handler, summary: &'static str) -> Route {
+    Route::new("POST", pattern, id, handler)
+        .says("cluster", summary)
+        .asks_leader()
+}
+
+fn members_and_log() -> Vec<Route> {
     const MEMBERSHIP: &[Code] = &[Code::MembershipInProgress, Code::MembershipRefused];
-    let act = |pattern, id, handler, summary| {
-        Route::new("POST", pattern, id, handler)
-            .says("cluster", summary)
-            .asks_leader()
-    };
     vec![
         Route::new("GET", "/v1/cluster", "getCluster", handler!(get))
             .says("cluster", "The cluster as the answering node sees it.")
@@ -75,6 +82,11 @@ pub fn routes() -> Vec<Route> {
             "Takes a snapshot on the answering node and purges its log.",
         )
         .gives_bare(204, "Taken.", ""),
+    ]
+}
+
+fn pauses() -> Vec<Route> {
+    vec![
         act(
             "/v1/cluster:pause",
             "pauseCluster",

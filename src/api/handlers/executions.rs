@@ -31,6 +31,12 @@ const STATES: &str =
 /// The rows.
 #[must_use]
 pub fn routes() -> Vec<Route> {
+    let mut rows = writes();
+    rows.extend(reads());
+    rows
+}
+
+fn writes() -> Vec<Route> {
     const SUBMIT: &[Code] = &[
         Code::TenantNotFound,
         Code::IdConflict,
@@ -39,27 +45,6 @@ pub fn routes() -> Vec<Route> {
         Code::QuotaExceeded,
         Code::QueueNotAllowed,
     ];
-    const NONE: &[Code] = &[Code::TenantNotFound, Code::ExecutionNotFound];
-    let list = |pattern, id, handler, summary| {
-        Route::new("GET", pattern, id, handler)
-            .says("executions", summary)
-            .reads()
-            .lists()
-            .param(
-                "view",
-                "string",
-                "`basic` (default) leaves payloads out; `full`.",
-            )
-            .param("schedule", "string", "Only those of this schedule.")
-            .param("queue", "string", "Only those of this queue.")
-            .param("kind", "string", "Only those of this kind.")
-            .param("label", "string", "`name=value`, or `name` for any value.")
-            .param("due_from", "instant", "Due at or after it.")
-            .param("due_to", "instant", "Due before it.")
-            .gives_page::<wire::Execution>("A page: open ones, then final ones, newest id first.")
-            .refuses(&[Code::TenantNotFound, Code::InvalidCursor])
-    };
-    let states = "One of the execution states; several with commas.";
     vec![
         Route::new("POST", COLLECTION, "submitExecution", handler!(submit))
             .says("executions", "Submits work, to run now or later.")
@@ -82,37 +67,6 @@ pub fn routes() -> Vec<Route> {
         .takes::<wire::SubmitBatch>()
         .gives::<wire::SubmitBatchResult>(200, "An answer for each item, in order.")
         .refuses(&[Code::TenantNotFound]),
-        Route::new("GET", ITEM, "getExecution", handler!(get))
-            .says(
-                "executions",
-                "Reads an execution with its attempts, or waits for its result.",
-            )
-            .reads()
-            .param(
-                "wait_ms",
-                "integer",
-                "Answer when it is final, or after this long (60,000 at most).",
-            )
-            .param(
-                "view",
-                "string",
-                "`full` (default) or `basic`, which leaves the payload out.",
-            )
-            .gives::<wire::Execution>(200, "The execution.")
-            .refuses(NONE),
-        list(
-            COLLECTION,
-            "listExecutions",
-            handler!(list_all),
-            "Lists executions.",
-        )
-        .param("state", "string", states),
-        list(
-            "/v1/tenants/{tenant}/dead-letters",
-            "listDeadLetters",
-            handler!(list_dead),
-            "Lists dead letters.",
-        ),
         Route::new(
             "POST",
             "/v1/tenants/{tenant}/executions/{execution}:cancel",
@@ -138,6 +92,62 @@ pub fn routes() -> Vec<Route> {
                 Code::ExecutionNotFound,
                 Code::NotFinal,
             ]),
+    ]
+}
+
+fn reads() -> Vec<Route> {
+    let list = |pattern, id, handler, summary| {
+        Route::new("GET", pattern, id, handler)
+            .says("executions", summary)
+            .reads()
+            .lists()
+            .param(
+                "view",
+                "string",
+                "`basic` (default) leaves payloads out; `full`.",
+            )
+            .param("schedule", "string", "Only those of this schedule.")
+            .param("queue", "string", "Only those of this queue.")
+            .param("kind", "string", "Only those of this kind.")
+            .param("label", "string", "`name=value`, or `name` for any value.")
+            .param("due_from", "instant", "Due at or after it.")
+            .param("due_to", "instant", "Due before it.")
+            .gives_page::<wire::Execution>("A page: open ones, then final ones, newest id first.")
+            .refuses(&[Code::TenantNotFound, Code::InvalidCursor])
+    };
+    let states = "One of the execution states; several with commas.";
+    vec![
+        Route::new("GET", ITEM, "getExecution", handler!(get))
+            .says(
+                "executions",
+                "Reads an execution with its attempts, or waits for its result.",
+            )
+            .reads()
+            .param(
+                "wait_ms",
+                "integer",
+                "Answer when it is final, or after this long (60,000 at most).",
+            )
+            .param(
+                "view",
+                "string",
+                "`full` (default) or `basic`, which leaves the payload out.",
+            )
+            .gives::<wire::Execution>(200, "The execution.")
+            .refuses(&[Code::TenantNotFound, Code::ExecutionNotFound]),
+        list(
+            COLLECTION,
+            "listExecutions",
+            handler!(list_all),
+            "Lists executions.",
+        )
+        .param("state", "string", states),
+        list(
+            "/v1/tenants/{tenant}/dead-letters",
+            "listDeadLetters",
+            handler!(list_dead),
+            "Lists dead letters.",
+        ),
     ]
 }
 

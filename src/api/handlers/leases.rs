@@ -9,7 +9,7 @@ use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::api::reads::tenant_no;
 use crate::api::reply::Reply;
-use crate::api::routes::{Route, handler};
+use crate::api::routes::{Handler, Route, handler};
 use crate::command::leases::{ITEMS_MAX, LeaseRef, ReportItem, RevokeCause};
 use crate::ids::{QueueId, TenantId, WorkerId};
 use crate::wire;
@@ -18,12 +18,18 @@ use crate::wire::limits;
 /// The rows.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    let row = |pattern, id, handler, summary| {
-        Route::new("POST", pattern, id, handler)
-            .says("leases", summary)
-            .asks_leader()
-    };
-    let results = "An answer for each item, in order; a stale token is an item's `lease_lost`.";
+    let mut rows = claims();
+    rows.extend(reports());
+    rows
+}
+
+fn row(pattern: &'static str, id: &'static str, handler: Handler, summary: &'static str) -> Route {
+    Route::new("POST", pattern, id, handler)
+        .says("leases", summary)
+        .asks_leader()
+}
+
+fn claims() -> Vec<Route> {
     vec![
         row(
             "/v1/queues/{queue}/leases:claim",
@@ -41,6 +47,12 @@ pub fn routes() -> Vec<Route> {
         )
         .takes::<wire::Claim>()
         .gives::<wire::ClaimResult>(200, "Leases, perhaps none."),
+    ]
+}
+
+fn reports() -> Vec<Route> {
+    let results = "An answer for each item, in order; a stale token is an item's `lease_lost`.";
+    vec![
         row(
             "/v1/leases:renew",
             "renewLeases",

@@ -32,6 +32,12 @@ const HEADS_READ: usize = 1_000;
 /// The rows.
 #[must_use]
 pub fn routes() -> Vec<Route> {
+    let mut rows = definitions();
+    rows.extend(pauses());
+    rows
+}
+
+fn pauses() -> Vec<Route> {
     const NONE: &[Code] = &[Code::QueueNotFound];
     let act = |pattern, id, handler, summary| {
         Route::new("POST", pattern, id, handler)
@@ -41,6 +47,24 @@ pub fn routes() -> Vec<Route> {
             .gives::<wire::Queue>(200, "The queue.")
             .refuses(NONE)
     };
+    vec![
+        act(
+            "/v1/queues/{queue}:pause",
+            "pauseQueue",
+            handler!(pause),
+            "Grants nothing from it until resumed.",
+        ),
+        act(
+            "/v1/queues/{queue}:resume",
+            "resumeQueue",
+            handler!(resume),
+            "Grants from it again.",
+        ),
+    ]
+}
+
+fn definitions() -> Vec<Route> {
+    const NONE: &[Code] = &[Code::QueueNotFound];
     vec![
         Route::new("PUT", ITEM, "putQueue", handler!(put))
             .says(
@@ -78,18 +102,6 @@ pub fn routes() -> Vec<Route> {
                 Code::Protected,
                 Code::RevisionMismatch,
             ]),
-        act(
-            "/v1/queues/{queue}:pause",
-            "pauseQueue",
-            handler!(pause),
-            "Grants nothing from it until resumed.",
-        ),
-        act(
-            "/v1/queues/{queue}:resume",
-            "resumeQueue",
-            handler!(resume),
-            "Grants from it again.",
-        ),
         Route::new(
             "GET",
             "/v1/queues/{queue}/stats",

@@ -26,6 +26,12 @@ const KEY: &str = "/v1/tenants/{tenant}/keys/{key}";
 /// The rows.
 #[must_use]
 pub fn routes() -> Vec<Route> {
+    let mut rows = tenants();
+    rows.extend(keys());
+    rows
+}
+
+fn tenants() -> Vec<Route> {
     const NONE: &[Code] = &[Code::TenantNotFound];
     let act = |pattern, id, handler, summary| {
         Route::new("POST", pattern, id, handler)
@@ -80,6 +86,11 @@ pub fn routes() -> Vec<Route> {
         .reads()
         .gives::<wire::TenantUsage>(200, "The usage.")
         .refuses(NONE),
+    ]
+}
+
+fn keys() -> Vec<Route> {
+    vec![
         Route::new("PUT", KEY, "putKey", handler!(put_key))
             .says(
                 "keys",

@@ -1,3 +1,5 @@
+//! Real connections over loopback.
+
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

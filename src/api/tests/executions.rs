@@ -372,3 +372,114 @@ async fn what_is_open_cannot_be_deleted() {
         "execution_not_found"
     );
 }
+
+#[tokio::test]
+async fn final_executions_are_listed_newest_first_over_their_buckets_and_deleted() {
+    let node = Node::leading();
+    let cancel = |id: String| format!("{COLLECTION}/{id}:cancel");
+    for i in 0..40 {
+        let body = json!({"execution_id": format!("e{i:02}"), "kind": "a", "delay": "5d"});
+        node.ask("POST", COLLECTION, &body.to_string())
+            .await
+            .must(201);
+    }
+    // They end on different days, so in different buckets of history.
+    for i in [3, 20, 7, 39, 11, 0] {
+        node.wait(Millis::days(2));
+        let answer = node
+            .ask("POST", &cancel(format!("e{i:02}")), r#"{"reason":"no"}"#)
+            .await
+            .must(200);
+        assert_eq!(answer.body["outcome"], "cancelled");
+    }
+    let again = node.ask("POST", &cancel("e03".into()), "").await.must(200);
+    assert_eq!(again.body["outcome"], "already_final");
+    let ids = |body: &Value| -> Vec<String> {
+        let items = body["items"].as_array().unwrap().iter();
+        items
+            .map(|i| i["execution_id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut seen = Vec::new();
+    let mut target = format!("{COLLECTION}?state=cancelled&page_size=4");
+    loop {
+        let page = node.ask("GET", &target, "").await.must(200);
+        seen.extend(ids(&page.body));
+        match page.body["next_cursor"].as_str() {
+            Some(cursor) => target = format!("{COLLECTION}?page_size=4&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ["e39", "e20", "e11", "e07", "e03", "e00"]);
+    // Open ones first, then final ones, each once, whatever the size of a page.
+    let mut all = Vec::new();
+    let mut target = format!("{COLLECTION}?page_size=17");
+    loop {
+        let page = node.ask("GET", &target, "").await.must(200);
+        all.extend(ids(&page.body));
+        match page.body["next_cursor"].as_str() {
+            Some(cursor) => target = format!("{COLLECTION}?page_size=17&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(all.len(), 40);
+    assert_eq!(all[34..], seen[..]);
+    let shown = node
+        .ask("GET", &format!("{COLLECTION}/e03"), "")
+        .await
+        .must(200);
+    assert_eq!(shown.body["state"], "cancelled");
+    assert_eq!(shown.body["final_reason"], "cancel_requested");
+    assert_eq!(shown.body["cancel"]["reason"], "no");
+    node.ask("DELETE", &format!("{COLLECTION}/e03"), "")
+        .await
+        .must(204);
+    node.ask("GET", &format!("{COLLECTION}/e03"), "")
+        .await
+        .must(404);
+}
+
+#[tokio::test]
+async fn a_schedule_finds_its_own_executions_open_and_final() {
+    let node = Node::leading();
+    let schedule = "/v1/tenants/default/schedules/tick";
+    node.ask("PUT", schedule, r#"{"rule":{"every":"10s"}}"#)
+        .await
+        .must(201);
+    node.ask("POST", COLLECTION, r#"{"kind":"other"}"#)
+        .await
+        .must(201);
+    node.wait(Millis::secs(31));
+    node.ask("PUT", schedule, r#"{"rule":{"every":"10s"},"priority":1}"#)
+        .await
+        .must(200);
+    let list = format!("{COLLECTION}?schedule=tick");
+    let open = node.ask("GET", &list, "").await.must(200);
+    let items = open.body["items"].as_array().unwrap().clone();
+    assert_eq!(items.len(), 3);
+    let first = items[1]["execution_id"].as_str().unwrap();
+    node.ask("POST", &format!("{COLLECTION}/{first}:cancel"), "")
+        .await
+        .must(200);
+    let states: Vec<_> = node.ask("GET", &list, "").await.body["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| i["state"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(states, ["ready", "ready", "cancelled"]);
+    let ledger = node
+        .ask("GET", &format!("{schedule}/occurrences"), "")
+        .await
+        .must(200);
+    let states: Vec<_> = ledger.body["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| i["state"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(states, ["ready", "ready", "cancelled"]);
+    let shown = node.ask("GET", schedule, "").await.must(200);
+    assert_eq!(shown.body["status"]["last"]["execution_id"], first);
+    assert_eq!(shown.body["status"]["totals"]["cancelled"], 1);
+}

@@ -442,103 +442,20 @@ fn nearly(names: Vec<&'static str>) -> impl Strategy<Value = Value> {
 
 /// Every member name of every type.
 fn names() -> Vec<&'static str> {
-    vec![
-        "rule",
-        "cron",
-        "every",
-        "at",
-        "time_zone",
-        "anchor",
-        "rrule",
-        "iso8601",
-        "after_end",
-        "jitter",
-        "start_at",
-        "end_at",
-        "max_occurrences",
-        "exclude_dates",
-        "dialect",
-        "day_match",
-        "misfire",
-        "policy",
-        "threshold",
-        "catch_up_max",
-        "catch_up_rate",
-        "overlap",
-        "max_open",
-        "retry",
-        "max_attempts",
-        "multiplier",
-        "jitter",
-        "initial_backoff",
-        "max_backoff",
-        "timeouts",
-        "attempt",
-        "start",
-        "total",
-        "labels",
-        "requires",
-        "payload",
-        "kind",
-        "queue",
-        "priority",
-        "items",
-        "schedule_id",
-        "execution_id",
-        "unique",
-        "key",
-        "on_conflict",
-        "delay",
-        "due_at",
-        "past",
-        "worker_id",
-        "request_id",
-        "max",
-        "wait_ms",
-        "lease_ms",
-        "leases",
-        "reports",
-        "action",
-        "fencing_token",
-        "result",
-        "error",
-        "type",
-        "message",
-        "details",
-        "retryable",
-        "retry_in_ms",
-        "delay_ms",
-        "reason",
-        "until",
-        "catch_up",
-        "mode",
-        "rate",
-        "count",
-        "per",
-        "burst",
-        "weights",
-        "allowed_tenants",
-        "retention",
-        "succeeded",
-        "weight",
-        "max_leased",
-        "max_pending",
-        "node",
-        "peer",
-        "api",
-        "to",
-        "by",
-        "revision",
-        "status",
-        "after",
-        "notify",
-        "kinds",
-        "slots",
-        "queues",
-        "tenant",
-        "progress",
-    ]
+    NAMES.split_whitespace().collect()
 }
+
+const NAMES: &str = "
+    rule cron every at time_zone anchor rrule iso8601 after_end jitter start_at end_at
+    max_occurrences exclude_dates dialect day_match misfire policy threshold catch_up_max
+    catch_up_rate overlap max_open retry max_attempts multiplier jitter initial_backoff
+    max_backoff timeouts attempt start total labels requires payload kind queue priority items
+    schedule_id execution_id unique key on_conflict delay due_at past worker_id request_id max
+    wait_ms lease_ms leases reports action fencing_token result error type message details
+    retryable retry_in_ms delay_ms reason until catch_up mode rate count per burst weights
+    allowed_tenants retention succeeded weight max_leased max_pending node peer api to by
+    revision status after notify kinds slots queues tenant progress
+";
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]

@@ -374,7 +374,7 @@ impl Listing {
             let newest = buckets
                 .iter_mut()
                 .filter(|bucket| !bucket.rows.is_empty())
-                .max_by(|a, b| a.head().cmp(&b.head()));
+                .max_by(|a, b| a.head().cmp(b.head()));
             let Some(bucket) = newest else {
                 return Ok(PageOf { items, next: None });
             };

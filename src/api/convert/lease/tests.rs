@@ -1,3 +1,5 @@
+//! What workers send, right and wrong.
+
 use super::*;
 use crate::api::problem::Error;
 
