@@ -40,7 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "model", "time", "ids", "calendar", "command", "state", "store",
         ],
     ),
-    ("config", &[]),
+    ("config", &["calendar", "time"]),
     (
         "api",
         &[

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::failure::Failure;
 use super::output::{Color, Format};
-use super::{cluster, execution, exit, import, preview, queue, schedule, worker, workers};
+use super::{cluster, execution, exit, import, preview, queue, schedule, serve, worker, workers};
 use crate::calendar::duration;
 use crate::client::{Client, Options};
 
@@ -102,6 +102,8 @@ impl Connection {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Noun {
+    /// Run a node.
+    Serve(Box<serve::Serve>),
     /// Rules that produce executions.
     #[command(subcommand)]
     Schedule(schedule::Verb),
@@ -124,6 +126,10 @@ pub(super) enum Noun {
     /// Bring schedules from elsewhere.
     #[command(subcommand)]
     Import(import::What),
+    /// Offline work on a node's data.
+    #[cfg(feature = "rocks")]
+    #[command(subcommand)]
+    Store(super::store::Verb),
     /// Print a script that completes words in a shell.
     Completions {
         /// The shell.

@@ -25,6 +25,9 @@ mod paging;
 mod preview;
 mod queue;
 mod schedule;
+mod serve;
+#[cfg(feature = "rocks")]
+mod store;
 mod worker;
 mod workers;
 
@@ -62,6 +65,9 @@ fn dispatch(arguments: Arguments, output: &Output) -> Result<exit::Code, Failure
             output.completions(shell, &mut Arguments::command());
             Ok(exit::Code::Ok)
         }
+        Noun::Serve(serve) => serve::run(&serve, output),
+        #[cfg(feature = "rocks")]
+        Noun::Store(verb) => store::run(&verb, output),
         Noun::Worker(run) => block_on(worker::run(run, &connection, output)),
         noun => block_on(call(noun, &connection, output)),
     }
@@ -77,7 +83,8 @@ async fn call(noun: Noun, connection: &Connection, output: &Output) -> Result<ex
         Noun::Cluster(verb) => cluster::run(verb, &client, output).await,
         Noun::Preview(rule) => preview::run(rule, &client, output).await,
         Noun::Import(what) => import::run(what, &client, output).await,
-        Noun::Completions { .. } | Noun::Worker(_) => Ok(exit::Code::Ok),
+        // These need no client: `dispatch` has taken them.
+        _ => Ok(exit::Code::Ok),
     }
 }
 

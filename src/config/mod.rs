@@ -2,7 +2,7 @@
 //!
 //! Purpose: turn a file and flags into one plain value, [`ServeConfig`], or into every mistake at once, each with its
 //! place and the fix.
-//! Callers: `cli::serve` reads it, `node::run` takes it. It uses nothing else of ours and starts nothing.
+//! Callers: `cli::serve` reads it, `node::run` takes it. It uses `calendar` for durations, and starts nothing.
 //! Invariants:
 //! 1. One table, [`keys::KEYS`], says what each key is called, means, defaults to and may be; the reader and
 //!    `config/reference.toml` both come from it.

@@ -91,19 +91,27 @@ fn the_samples_are_usable_and_belong_together() {
 
 #[test]
 fn mistakes_name_line_column_key_and_fix() {
-    let found = problems(
-        "node_id = 0\nlistn = \"x\"\n[raft]\n  heartbeat = \"5\"\n[log]\nformat = \"xml\"\n",
-    );
+    let found = problems("node_id = 0\nlistn = \"x\"\n[raft]\n\n[log]\nformat = \"xml\"\n");
     assert_eq!(
         found,
         [
             ":1:11: node_id: 0 is out of range (allowed: 1 to 1,000,000)",
             ":2:1: listn: unknown key; did you mean `listen`?",
-            ":4:15: raft.heartbeat: \"5\" has no unit (ms, s, m, h, d); write a duration such as \"30s\", \
-             \"250ms\" or \"1h30m\" (allowed: 10ms to 10s, below half of raft.election_min)",
             ":6:10: log.format: \"xml\" is no format (allowed: \"text\", \"json\")",
         ]
     );
+}
+
+#[test]
+fn a_duration_without_unit_is_refused_with_the_form() {
+    let found = problems("[raft]\nheartbeat = \"5\"\n");
+    assert!(
+        found[0].starts_with(":2:13: raft.heartbeat: \"5\" is not a duration"),
+        "{found:?}"
+    );
+    assert!(found[0].contains("(allowed: 10ms to 10s"), "{found:?}");
+    let found = problems("[raft]\nheartbeat = \"5ms\"\n");
+    assert!(found[0].contains("5ms is out of range"), "{found:?}");
 }
 
 #[test]
