@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::failure::Failure;
 use super::output::{Color, Format};
-use super::{cluster, execution, exit, import, preview, queue, schedule, serve, worker, workers};
+use super::{cluster, execution, exit, import, preview, queue, schedule, worker, workers};
 use crate::calendar::duration;
 use crate::client::{Client, Options};
 
@@ -103,7 +103,8 @@ impl Connection {
 #[derive(Debug, Subcommand)]
 pub(super) enum Noun {
     /// Run a node.
-    Serve(Box<serve::Serve>),
+    #[cfg(feature = "rocks")]
+    Serve(Box<super::serve::Serve>),
     /// Rules that produce executions.
     #[command(subcommand)]
     Schedule(schedule::Verb),

@@ -25,6 +25,7 @@ mod paging;
 mod preview;
 mod queue;
 mod schedule;
+#[cfg(feature = "rocks")]
 mod serve;
 #[cfg(feature = "rocks")]
 mod store;
@@ -65,6 +66,7 @@ fn dispatch(arguments: Arguments, output: &Output) -> Result<exit::Code, Failure
             output.completions(shell, &mut Arguments::command());
             Ok(exit::Code::Ok)
         }
+        #[cfg(feature = "rocks")]
         Noun::Serve(serve) => serve::run(&serve, output),
         #[cfg(feature = "rocks")]
         Noun::Store(verb) => store::run(&verb, output),
