@@ -50,7 +50,7 @@ pub(super) fn run(verb: &Verb, output: &Output) -> Result<Code, Failure> {
 
 fn check(data_dir: &std::path::Path) -> Result<Report, crate::fault::Fault> {
     let store = RocksStore::open(data_dir, &RocksMemory::new(CACHE_BYTES, MEMTABLE_BYTES))?;
-    verify(store.view()?.as_ref())
+    verify(store.snapshot().as_ref())
 }
 
 fn show(report: &Report, output: &Output) {
