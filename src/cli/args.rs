@@ -81,7 +81,7 @@ pub(super) struct Connection {
     #[arg(
         long,
         global = true,
-        default_value = "30s",
+        default_value = "10s",
         value_parser = span,
         value_name = "DURATION",
         help_heading = "Server"

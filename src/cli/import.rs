@@ -5,10 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
+use super::args::Connection;
 use super::body::read_bytes;
 use super::exit::Code;
 use super::failure::Failure;
@@ -23,6 +25,8 @@ use crate::wire::{Instant, ScheduleResult};
 
 /// Schedules in one call.
 const BATCH_MAX: usize = 1_000;
+/// How long a dry run looks for a server.
+const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What can be imported.
 #[derive(Debug, Subcommand)]
@@ -62,8 +66,18 @@ enum UserColumn {
     No,
 }
 
-pub(super) async fn run(what: What, client: &Client, output: &Output) -> Result<Code, Failure> {
+pub(super) async fn run(
+    what: What,
+    connection: &Connection,
+    output: &Output,
+) -> Result<Code, Failure> {
     let What::Crontab(args) = what;
+    let mut connection = connection.clone();
+    if !args.apply {
+        // A dry run does without a server, so it does not wait long for one.
+        connection.timeout = connection.timeout.min(DRY_RUN_TIMEOUT);
+    }
+    let client = connection.client()?;
     let bytes = read_bytes(&args.file)?;
     let zones = ZoneData::bundled();
     let time_zone = match &args.time_zone {
@@ -85,7 +99,7 @@ pub(super) async fn run(what: What, client: &Client, output: &Output) -> Result<
     let check = |cron: &str, zone: &str| compile(cron, zone, &zones).map(drop);
     let plan = crontab::plan(&bytes, &options, &check);
     let schedules: Vec<Value> = plan.jobs.iter().map(|j| j.schedule(&args.queue)).collect();
-    let outcomes = send(&schedules, args.apply, client).await?;
+    let outcomes = send(&schedules, args.apply, &client).await?;
     let outcomes = outcomes.unwrap_or_default();
     let shown = Shown {
         plan: &plan,

@@ -84,7 +84,7 @@ async fn call(noun: Noun, connection: &Connection, output: &Output) -> Result<ex
         Noun::Workers(verb) => workers::run(verb, &client, output).await,
         Noun::Cluster(verb) => cluster::run(verb, &client, output).await,
         Noun::Preview(rule) => preview::run(rule, &client, output).await,
-        Noun::Import(what) => import::run(what, &client, output).await,
+        Noun::Import(what) => import::run(what, connection, output).await,
         // These need no client: `dispatch` has taken them.
         _ => Ok(exit::Code::Ok),
     }

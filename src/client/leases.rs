@@ -7,6 +7,9 @@ use crate::wire::{
     Claim, ClaimResult, Page, RenewLeases, ReportLeases, ReportResults, SignedOff, Worker,
 };
 
+/// How much later than its wait a claim may be answered before another server is asked.
+const CLAIM_MARGIN: Duration = Duration::from_secs(5);
+
 fn worker_path(worker: &str, rest: &str) -> String {
     format!("/v1/workers/{}{rest}", segment(worker))
 }
