@@ -24,7 +24,7 @@ impl Client {
         let call = Call::repeatable_post("/v1/leases:claim")
             .json(claim)?
             .waiting(wait);
-        self.call_once(call).await
+        self.call_once(call.within(CLAIM_MARGIN)).await
     }
 
     /// Renews leases; gives up after `limit`.
