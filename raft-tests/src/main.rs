@@ -236,6 +236,10 @@ fn main() -> ExitCode {
             .without_time()
             .init();
     }
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the ledger says how long the batch took"
+    )]
     let started = std::time::Instant::now();
     let reports = batch(&args, from, to);
     let total = Counters::default();

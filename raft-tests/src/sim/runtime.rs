@@ -201,6 +201,10 @@ where
         task,
         future: Box::pin(future),
     };
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is the runtime that others spawn through"
+    )]
     let handle = tokio::task::spawn(scoped);
     let abort = handle.abort_handle();
     with(|l| match l.living.get_mut(&scope) {

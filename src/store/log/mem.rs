@@ -181,7 +181,7 @@ impl MemLog {
         let (disk, next) = (disk.clone(), Arc::clone(device));
         device.sync(
             bytes,
-            Box::new(move |outcome| Self::finish_sync(&disk, &next, life, count, outcome)),
+            Box::new(move |outcome| Self::finish_sync(&disk, &next, life, count, &outcome)),
         );
     }
 
@@ -190,7 +190,7 @@ impl MemLog {
         device: &Arc<dyn SyncDevice>,
         life: u64,
         count: usize,
-        outcome: Result<(), Fault>,
+        outcome: &Result<(), Fault>,
     ) {
         let (callbacks, again) = {
             let mut guard = disk.inner.lock();
@@ -199,7 +199,7 @@ impl MemLog {
                 return;
             }
             inner.syncing = false;
-            match &outcome {
+            match outcome {
                 Ok(()) => {
                     for write in inner.pending.drain(..count) {
                         inner.durable.apply(&write);

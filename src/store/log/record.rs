@@ -107,8 +107,8 @@ pub(super) fn encode_vote(vote: &LogVote) -> Vec<u8> {
     seal(w, 0).0
 }
 
-pub(super) fn decode_vote(bytes: Bytes) -> Result<LogVote, Fault> {
-    let (body, _) = check(&bytes, 0, "vote")?;
+pub(super) fn decode_vote(bytes: &Bytes) -> Result<LogVote, Fault> {
+    let (body, _) = check(bytes, 0, "vote")?;
     let mut r = Reader::new(body, "vote");
     if open_envelope(&mut r)? != KIND_VOTE {
         return Err(r.bad("is of another kind"));
@@ -131,8 +131,8 @@ pub(super) fn encode_watermark(mark: &Watermark) -> Vec<u8> {
     seal(w, 0).0
 }
 
-pub(super) fn decode_watermark(bytes: Bytes) -> Result<Watermark, Fault> {
-    let (body, _) = check(&bytes, 0, "purge watermark")?;
+pub(super) fn decode_watermark(bytes: &Bytes) -> Result<Watermark, Fault> {
+    let (body, _) = check(bytes, 0, "purge watermark")?;
     let mut r = Reader::new(body, "purge watermark");
     if open_envelope(&mut r)? != KIND_PURGED {
         return Err(r.bad("is of another kind"));
@@ -166,14 +166,14 @@ pub(super) fn encode_entry(record: &LogRecord, offset: u64, before: u64) -> (Vec
 }
 
 /// Decodes and verifies one entry.
-pub(super) fn decode_entry(bytes: Bytes) -> Result<Stored, Fault> {
+pub(super) fn decode_entry(bytes: &Bytes) -> Result<Stored, Fault> {
     let mut r = Reader::new(bytes.clone(), "log entry");
     let kind = open_envelope(&mut r)?;
     let position = take_position(&mut r)?;
     let offset = r.u64()?;
     let before = r.u64()?;
     let payload = r.bytes()?;
-    let (_, chain) = check(&bytes, before, "log entry")?;
+    let (_, chain) = check(bytes, before, "log entry")?;
     if r.remaining() != 8 {
         return Err(r.bad("has trailing bytes"));
     }
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn values_come_back_as_written() -> Result<(), Fault> {
         let (bytes, chain) = encode_entry(&sample(), 100, 77);
-        let stored = decode_entry(Bytes::from(bytes))?;
+        let stored = decode_entry(&Bytes::from(bytes))?;
         assert_eq!(stored.record, sample());
         assert_eq!(
             (stored.offset, stored.before, stored.chain),
@@ -253,14 +253,14 @@ mod tests {
             leader: 1,
             committed: false,
         };
-        assert_eq!(decode_vote(Bytes::from(encode_vote(&vote)))?, vote);
+        assert_eq!(decode_vote(&Bytes::from(encode_vote(&vote)))?, vote);
         let mark = Watermark {
             position: sample().position,
             chain: 7,
             offset: 8,
         };
         assert_eq!(
-            decode_watermark(Bytes::from(encode_watermark(&mark)))?,
+            decode_watermark(&Bytes::from(encode_watermark(&mark)))?,
             mark
         );
         let weight = encode_entry(&sample(), 0, 0).0.len() as u64;
@@ -276,7 +276,7 @@ mod tests {
                 let mut bad = bytes.clone();
                 bad[at] ^= 1 << bit;
                 assert!(
-                    decode_entry(Bytes::from(bad)).is_err(),
+                    decode_entry(&Bytes::from(bad)).is_err(),
                     "byte {at} bit {bit}"
                 );
             }
@@ -287,7 +287,7 @@ mod tests {
     fn unknown_version_is_named_and_refused() {
         let (mut bytes, _) = encode_entry(&sample(), 0, 0);
         bytes[3] = 2;
-        let answer = decode_entry(Bytes::from(bytes));
+        let answer = decode_entry(&Bytes::from(bytes));
         assert!(matches!(answer, Err(Fault::UnknownFormat(_))));
     }
 }

@@ -176,7 +176,7 @@ impl Shared {
             .db
             .get_cf(&entries, key(index))
             .map_err(|e| fault("read an entry", e))?;
-        bytes.map(|b| decode_entry(Bytes::from(b))).transpose()
+        bytes.map(|b| decode_entry(&Bytes::from(b))).transpose()
     }
 
     /// Entries of `[from, to)` on disk, chained and without holes.
@@ -188,7 +188,7 @@ impl Shared {
         let (mut bytes, mut chain) = (0u64, None);
         for pair in self.db.iterator_cf(&entries, mode) {
             let (_, value) = pair.map_err(|e| fault("scan entries", e))?;
-            let stored = decode_entry(Bytes::from(value.into_vec()))?;
+            let stored = decode_entry(&Bytes::from(value.into_vec()))?;
             let index = stored.record.position.index;
             if index >= to {
                 break;

@@ -98,7 +98,7 @@ fn newest(db: &DB) -> Result<Vec<Stored>, Fault> {
     let mut bytes = 0u64;
     for pair in db.iterator_cf(&entries, IteratorMode::End) {
         let (_, value) = pair.map_err(|e| fault("read the end", e))?;
-        let stored = decode_entry(Bytes::from(value.into_vec()))?;
+        let stored = decode_entry(&Bytes::from(value.into_vec()))?;
         if let Some(after) = taken.last() {
             let index = after.record.position.index;
             if stored.record.position.index.saturating_add(1) != index
@@ -124,14 +124,17 @@ fn first_on_disk(db: &DB) -> Result<Option<Stored>, Fault> {
     let first = db.iterator_cf(&entries, IteratorMode::Start).next();
     let first = first.transpose().map_err(|e| fault("read the start", e))?;
     first
-        .map(|(_, value)| decode_entry(Bytes::from(value.into_vec())))
+        .map(|(_, value)| decode_entry(&Bytes::from(value.into_vec())))
         .transpose()
 }
 
 /// What is on disk, for memory and for the writer.
 fn load(db: &DB) -> Result<(State, OnDisk), Fault> {
-    let vote = meta(db, VOTE)?.map(decode_vote).transpose()?;
-    let purged = meta(db, PURGED)?.map(decode_watermark).transpose()?;
+    let vote = meta(db, VOTE)?.as_ref().map(decode_vote).transpose()?;
+    let purged = meta(db, PURGED)?
+        .as_ref()
+        .map(decode_watermark)
+        .transpose()?;
     let newest = newest(db)?;
     let first = first_on_disk(db)?;
     if let (Some(mark), Some(first)) = (&purged, &first)
