@@ -4,7 +4,6 @@
 //! for the ledger at the end; it exits with 1 if a rule was broken or the batch was empty of what it must contain.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser;
@@ -12,63 +11,8 @@ use parking_lot::Mutex;
 use raft_tests::sim::ledger::Counters;
 use raft_tests::sim::options::Overrides;
 use raft_tests::sim::seed::Seed;
-use raft_tests::sim::{SeedReport, Workload, run_seed};
-use raft_tests::workload::chronicle::ChronicleWorkload;
-use raft_tests::workload::scheduler::SchedulerWorkload;
-
-/// What a simulated cluster is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
-    /// Raft alone, with a state machine that is a chain of hashes.
-    Chronicle,
-    /// The whole scheduler: state machine, leader, schedules, workers.
-    Scheduler,
-}
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Chronicle => "chronicle",
-            Self::Scheduler => "scheduler",
-        }
-    }
-
-    fn make(self) -> Arc<dyn Workload> {
-        match self {
-            Self::Chronicle => Arc::new(ChronicleWorkload::default()),
-            Self::Scheduler => Arc::new(SchedulerWorkload::default()),
-        }
-    }
-
-    /// What a batch of at least a hundred seeds must contain, or it proves nothing.
-    const fn required(self) -> &'static [&'static str] {
-        match self {
-            Self::Chronicle => &[
-                "acked",
-                "faults",
-                "snapshot_installs",
-                "fast_leader_returns",
-                "fault_one_way",
-                "barriers",
-            ],
-            Self::Scheduler => &[
-                "acked",
-                "faults",
-                "snapshot_installs",
-                "fast_leader_returns",
-                "fault_one_way",
-                "fired",
-                "granted",
-                "lease_expiries",
-                "stale_tokens",
-                "renewals",
-                "cancels",
-                "hang_ups",
-                "leases_given_back",
-            ],
-        }
-    }
-}
+use raft_tests::sim::{SeedReport, run_seed};
+use raft_tests::workload::Kind;
 
 /// Simulates clusters from seeds.
 #[derive(Clone, Debug, Parser)]
@@ -137,8 +81,8 @@ impl Args {
     }
 
     fn replay(&self, seed: u64) -> String {
-        let mut command = format!("cargo run -p raft-tests --release -- --seeds {seed}");
-        command.push_str(&format!(" --workload {}", self.workload.name()));
+        let workload = self.workload.name();
+        let mut command = format!("scripts/sim --workload {workload} --seeds {seed}");
         if let Some(nodes) = self.nodes {
             command.push_str(&format!(" --nodes {nodes}"));
         }
@@ -159,8 +103,10 @@ impl Args {
     }
 }
 
-fn one(kind: Kind, seed: u64, overrides: &Overrides) -> SeedReport {
-    run_seed(Seed(seed), overrides, &|_, _| kind.make())
+fn one(workload: Kind, seed: u64, overrides: &Overrides) -> SeedReport {
+    run_seed(Seed(seed), overrides, &|seed, options| {
+        workload.make(seed, options)
+    })
 }
 
 /// Runs all seeds on `jobs` threads; reports come in the order of the seeds.
@@ -214,12 +160,61 @@ fn repeat(args: &Args, first: &[SeedReport]) -> Result<Vec<u64>, String> {
     Ok(first.iter().filter(differs).map(|r| r.seed).collect())
 }
 
-fn missing(kind: Kind, counters: &Counters, seeds: usize) -> Vec<&'static str> {
+fn missing(required: &[&'static str], counters: &Counters, seeds: usize) -> Vec<&'static str> {
     if seeds < 100 {
         return Vec::new();
     }
-    let absent = |name: &&str| counters.get(name) == 0;
-    kind.required().iter().copied().filter(absent).collect()
+    let absent = |name: &&&'static str| counters.get(name) == 0;
+    required.iter().filter(absent).copied().collect()
+}
+
+/// What a batch came to.
+#[derive(Default)]
+struct Verdict {
+    total: Counters,
+    failed: Vec<u64>,
+    /// Seeds with less than 200 acknowledged writes, 20 virtual seconds or 5 faults.
+    thin: u64,
+    hash: u64,
+}
+
+impl Verdict {
+    fn add(&mut self, args: &Args, report: &SeedReport) {
+        self.total.merge(&report.counters);
+        self.hash = self.hash.rotate_left(1) ^ report.hash;
+        let counted = |name: &str| report.counters.get(name);
+        if counted("acked") < 200 || counted("virtual_ms") < 20_000 || counted("faults") < 5 {
+            self.thin += 1;
+        }
+        if args.hashes {
+            println!("hash {} {:016x}", report.seed, report.hash);
+        }
+        for line in &report.lines {
+            println!("{line}");
+        }
+        if report.violations.is_empty() {
+            return;
+        }
+        self.failed.push(report.seed);
+        if !args.canary {
+            eprintln!("seed {} failed:", report.seed);
+            for violation in report.violations.iter().take(8) {
+                eprintln!("  {violation}");
+            }
+            eprintln!("  replay: {}", args.replay(report.seed));
+        }
+    }
+}
+
+fn differing(args: &Args, reports: &[SeedReport]) -> Result<Vec<u64>, String> {
+    if !args.twice {
+        return Ok(Vec::new());
+    }
+    let seeds = repeat(args, reports)?;
+    for seed in &seeds {
+        eprintln!("seed {seed} gave another hash in the second process");
+    }
+    Ok(seeds)
 }
 
 fn main() -> ExitCode {
@@ -242,54 +237,21 @@ fn main() -> ExitCode {
     )]
     let started = std::time::Instant::now();
     let reports = batch(&args, from, to);
-    let total = Counters::default();
-    let mut failed = Vec::new();
-    let mut batch_hash = 0u64;
-    let mut thin = 0u64;
+    let mut verdict = Verdict::default();
     for report in &reports {
-        total.merge(&report.counters);
-        batch_hash = batch_hash.rotate_left(1) ^ report.hash;
-        let counted = |name: &str| report.counters.get(name);
-        if counted("acked") < 200 || counted("virtual_ms") < 20_000 || counted("faults") < 5 {
-            thin += 1;
-        }
-        if args.hashes {
-            println!("hash {} {:016x}", report.seed, report.hash);
-        }
-        if args.trace {
-            for line in &report.lines {
-                println!("{line}");
-            }
-        }
-        if !report.violations.is_empty() {
-            failed.push(report.seed);
-            if !args.canary {
-                eprintln!("seed {} failed:", report.seed);
-                for violation in report.violations.iter().take(8) {
-                    eprintln!("  {violation}");
-                }
-                eprintln!("  replay: {}", args.replay(report.seed));
-            }
-        }
+        verdict.add(&args, report);
     }
-    let differing = if args.twice {
-        match repeat(&args, &reports) {
-            Ok(seeds) => seeds,
-            Err(why) => {
-                eprintln!("the second process did not run: {why}");
-                return ExitCode::from(2);
-            }
+    let differing = match differing(&args, &reports) {
+        Ok(seeds) => seeds,
+        Err(why) => {
+            eprintln!("the second process did not run: {why}");
+            return ExitCode::from(2);
         }
-    } else {
-        Vec::new()
     };
-    for seed in &differing {
-        eprintln!("seed {seed} gave another hash in the second process");
-    }
     let missing = if args.canary || args.only_fast_returns {
         Vec::new()
     } else {
-        missing(args.workload, &total, reports.len())
+        missing(args.workload.required(), &verdict.total, reports.len())
     };
     for name in &missing {
         eprintln!("nothing was counted under {name}: the batch proves nothing about it");
@@ -297,19 +259,19 @@ fn main() -> ExitCode {
     let ledger = serde_json::json!({
         "seeds": format!("{from}..{to}"),
         "workload": args.workload.name(),
-        "failed": failed.len(),
-        "thin": thin,
+        "failed": verdict.failed.len(),
+        "thin": verdict.thin,
         "differing": differing.len(),
         "compared": args.twice,
-        "hash": format!("{batch_hash:016x}"),
+        "hash": format!("{:016x}", verdict.hash),
         "wall_ms": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        "counters": total.all(),
+        "counters": verdict.total.all(),
     });
     println!("{ledger}");
     let good = if args.canary {
-        !failed.is_empty()
+        !verdict.failed.is_empty()
     } else {
-        failed.is_empty() && missing.is_empty()
+        verdict.failed.is_empty() && missing.is_empty() && verdict.thin == 0
     };
     if good && differing.is_empty() {
         ExitCode::SUCCESS
