@@ -11,7 +11,13 @@ use crate::config::{LogConfig, LogFormat};
 /// # Errors
 /// Directives that cannot be read, in words.
 pub fn install(config: &LogConfig) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&config.level).map_err(|e| {
+    // The Raft library tells every step at "info"; whoever wants that names it.
+    let quiet = if config.level.contains("openraft") {
+        ""
+    } else {
+        ",openraft=warn"
+    };
+    let filter = EnvFilter::try_new(format!("{}{quiet}", config.level)).map_err(|e| {
         format!(
             "log level {:?}: {e}; try \"info\" or \"info,punctual::raft=debug\"",
             config.level
