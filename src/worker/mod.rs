@@ -93,7 +93,8 @@ pub struct Settings {
     pub slots: u32,
     /// Length of each lease, 1 s to 24 h.
     pub lease: Duration,
-    /// How long a claim waits for work, at most 60 s.
+    /// How long a claim waits for work, at most 60 s; cut to a third of the lease, because a lease counts from when its
+    /// claim was sent.
     pub wait: Duration,
     /// Kinds that the handler can do; `None`: all.
     pub kinds: Option<Vec<String>>,

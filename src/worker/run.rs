@@ -171,12 +171,9 @@ impl<H: Handler> Loop<H> {
         let reports = self.reports.take();
         reporting(&self.table, reports.references(), true);
         let id = self.request_id.get_or_insert_with(random_id).clone();
-        // A claim with reports must answer well before their leases end, or they would have to be renewed.
-        let wait = if reports.len() == 0 {
-            self.settings.wait
-        } else {
-            self.settings.wait.min(self.settings.lease / 3)
-        };
+        // A lease counts from when its claim was sent: a poll as long as the lease would return leases that are over.
+        // The same holds for the leases whose reports it carries.
+        let wait = self.settings.wait.min(self.settings.lease / 3);
         let labels = &self.settings.labels;
         let claim = Claim {
             worker_id: self.settings.worker_id.clone(),

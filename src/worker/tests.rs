@@ -240,6 +240,18 @@ async fn a_failed_claim_is_repeated_with_the_same_id_and_its_reports_go_on_their
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_poll_is_much_shorter_than_the_lease_it_asks_for() {
+    let fake = Fake::with_work(1);
+    let short = Settings {
+        lease: secs(9),
+        wait: secs(20),
+        ..settings()
+    };
+    until_idle(&fake, short, async |_: Work| Outcome::success()).await;
+    assert!(fake.claims().iter().all(|c| c.wait_ms <= Some(3_000)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_the_server_asks_for_is_waited() {
     let fake = Fake::with_work(1);
     fake.set(|s| {

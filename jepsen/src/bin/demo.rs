@@ -170,7 +170,7 @@ impl Show {
         let path = format!("/v1/tenants/default/executions/{id}");
         let full = api.retry(Method::GET, &path, None, WIDE).await?.success()?;
         println!(
-            "  {}  {:<34} {:<13} late {:>5} ms",
+            "  {}  {:<52} {:<13} late {:>5} ms",
             full["nominal_at"].as_str().unwrap_or("by hand"),
             full["schedule_id"].as_str().unwrap_or_default(),
             full["state"].as_str().unwrap_or_default(),
@@ -213,17 +213,16 @@ async fn live(
                 took.as_millis()
             );
         }
-        if let Some((node, at)) = killed.filter(|_| !back) {
-            if at.elapsed() > Duration::from_secs(20) {
-                cluster.spawn(node)?;
-                let took = cluster.ready(WIDE).await?;
-                println!(
-                    "  ** node {} is back and ready after {} ms",
-                    node + 1,
-                    took.as_millis()
-                );
-                back = true;
-            }
+        let rested = |at: &Instant| at.elapsed() > Duration::from_secs(20);
+        if let Some((node, _)) = killed.filter(|(_, at)| !back && rested(at)) {
+            cluster.spawn(node)?;
+            let took = cluster.ready(WIDE).await?;
+            println!(
+                "  ** node {} is back and ready after {} ms",
+                node + 1,
+                took.as_millis()
+            );
+            back = true;
         }
         let _shown_at_once = std::io::stdout().flush();
         sleep(Duration::from_millis(500)).await;
@@ -297,7 +296,7 @@ fn ran(show: &Show) -> BTreeMap<(String, String), Vec<&Value>> {
 fn table(show: &Show) {
     title("Executions");
     println!(
-        "{:<25} {:<34} {:>8} {:>7} {:>6} {:>14}  state",
+        "{:<25} {:<52} {:>8} {:>7} {:>6} {:>14}  state",
         "nominal time", "schedule", "late ms", "attempt", "exit", "fencing token"
     );
     let mut rows: Vec<&Value> = show.done.values().collect();
@@ -309,7 +308,7 @@ fn table(show: &Show) {
             .as_i64()
             .or(last["error"]["details"]["exit_code"].as_i64());
         println!(
-            "{:<25} {:<34} {:>8} {:>7} {:>6} {:>14}  {}",
+            "{:<25} {:<52} {:>8} {:>7} {:>6} {:>14}  {}",
             row["nominal_at"].as_str().unwrap_or("by hand"),
             row["schedule_id"].as_str().unwrap_or_default(),
             row["lateness_ms"].as_u64().unwrap_or(0),
@@ -336,6 +335,11 @@ fn verdict(
         .filter(|(_, all)| all.len() > 1)
         .map(|(pair, _)| pair)
         .collect();
+    let unfinished: Vec<_> = ran
+        .iter()
+        .filter(|(_, all)| all.iter().all(|e| e["state"] != "succeeded"))
+        .map(|(pair, all)| (pair, all.first().map(|e| e["attempts"].to_string())))
+        .collect();
     let retried = show
         .done
         .values()
@@ -343,20 +347,23 @@ fn verdict(
         .count();
     title("Verdict");
     println!(
-        "{} occurrences were due between {} and {}; {} ran, {} missing, {} created twice, {} run again after a lost lease",
+        "{} occurrences were due between {} and {}; {} ran, {} missing, {} created twice, {} did not succeed, {} run again after a lost lease",
         expected.len(),
         rfc3339(from_ms),
         rfc3339(to_ms),
         expected.len() - missing.len(),
         missing.len(),
         doubled.len(),
+        unfinished.len(),
         retried,
     );
     if expected.is_empty() {
         return Err("nothing was due: that proves nothing".into());
     }
-    if missing.is_empty() && doubled.is_empty() {
+    if missing.is_empty() && doubled.is_empty() && unfinished.is_empty() {
         return Ok(());
     }
-    Err(format!("missing {missing:?}, created twice {doubled:?}"))
+    Err(format!(
+        "missing {missing:?}, created twice {doubled:?}, not succeeded {unfinished:?}"
+    ))
 }
