@@ -195,6 +195,22 @@ impl Call {
             .transpose()
     }
 
+    /// The caller's W3C trace context. One that is none is left out, as that standard asks.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<String> {
+        let text = self.request.header("traceparent").ok().flatten()?;
+        let lengths = [2, 32, 16, 2];
+        let parts: Vec<&str> = text.split('-').collect();
+        let is_hex = |p: &&str| {
+            p.bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        let fits = parts.len() == lengths.len()
+            && parts.iter().zip(lengths).all(|(p, n)| p.len() == n)
+            && parts.iter().all(is_hex);
+        fits.then(|| text.to_owned())
+    }
+
     /// Whether the caller only wants to know what would happen.
     ///
     /// # Errors
@@ -384,6 +400,28 @@ mod tests {
             expect(&[], Some("x")),
         ] {
             assert!(bad.unwrap_err().code.status() < 500);
+        }
+    }
+
+    #[test]
+    fn a_trace_context_is_kept_only_when_it_is_one() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert_eq!(
+            call(&[("traceparent", good)], "").traceparent().as_deref(),
+            Some(good)
+        );
+        for bad in [
+            "",
+            "x",
+            &good[1..],
+            &good.to_uppercase(),
+            &"a".repeat(5_000),
+        ] {
+            assert_eq!(
+                call(&[("traceparent", bad)], "").traceparent(),
+                None,
+                "{bad}"
+            );
         }
     }
 

@@ -109,6 +109,14 @@ impl Api {
                 "this call takes no body",
             ));
         }
+        if !route.conditional && route.method != "GET" {
+            for name in ["if-match", "if-none-match"] {
+                if request.header(name)?.is_some() {
+                    let detail = "this call has no condition; leave it out";
+                    return Err(Error::parameter(format!("header:{name}"), detail));
+                }
+            }
+        }
         let call = Call {
             request,
             path,

@@ -396,9 +396,6 @@ pub struct ReportResults {
 pub struct RevokeLeases {
     /// Which; at most 1,000.
     pub leases: Vec<RevokeItem>,
-    /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// One lease to take away.

@@ -42,7 +42,7 @@ impl Api {
         let mut command = command
             .ok_or_else(|| Error::new(Code::Internal, "a submission without issues is missing"))?;
         command.fingerprint = content;
-        command.traceparent = call.request.header("traceparent")?.map(str::to_owned);
+        command.traceparent = call.traceparent();
         Ok(command)
     }
 

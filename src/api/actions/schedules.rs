@@ -387,7 +387,7 @@ impl Api {
             id,
             payload,
             overlap,
-            traceparent: call.request.header("traceparent")?.map(str::to_owned),
+            traceparent: call.traceparent(),
         });
         let envelope = self.envelope(call, &purpose, Command::Schedule(command));
         Ok(Some(self.carry_or_refuse(envelope).await?))

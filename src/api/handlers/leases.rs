@@ -203,7 +203,6 @@ async fn said(
 
 async fn revoke(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let body: wire::RevokeLeases = call.body()?;
-    call.reason(body.reason)?;
     let mut issues = Issues::default();
     let root = At::Root;
     let place = root.key("leases");
