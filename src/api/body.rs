@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::api::issues::escape;
 use crate::api::problem::{Code, Error};
+use crate::api::strict::{Notes, Strict};
 use crate::wire::FieldError;
 
 /// Deepest nesting that merge and canonical form look into; below it text is compared as it is.
@@ -24,45 +25,23 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Error::new(Code::MalformedJson, "a JSON body is required"));
     }
-    // serde would read an array as the fields in order.
-    if bytes.trim_ascii_start().starts_with(b"[") {
-        return Err(Error::fields(vec![FieldError {
-            pointer: String::new(),
-            code: "invalid".into(),
-            detail: "invalid type: array, expected a JSON object".into(),
-        }]));
-    }
-    let mut unknown: Vec<String> = Vec::new();
+    let notes = Notes::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(&mut reader, &mut track);
-    let mut note = |path: serde_ignored::Path<'_>| {
-        if unknown.len() < 20 {
-            unknown.push(ignored_pointer(&path));
-        }
-    };
-    let strict = serde_ignored::Deserializer::new(tracked, &mut note);
-    let value = match T::deserialize(strict) {
+    let read = T::deserialize(Strict::new(&mut reader, &notes));
+    let value = match read.and_then(|value| reader.end().map(|()| value)) {
         Ok(value) => value,
         Err(error) => {
-            let mut refused = unreadable(&error, &tracked_pointer(&track.path()));
+            let mut refused = unreadable(&error, &notes.failed_at());
             if refused.code == Code::InvalidRequest {
-                refused
-                    .errors
-                    .extend(unknown.into_iter().map(unknown_field));
+                refused.errors.extend(notes.into_unknown());
             }
             return Err(refused);
         }
     };
-    if let Err(error) = reader.end() {
-        return Err(unreadable(&error, ""));
+    match notes.into_unknown() {
+        unknown if unknown.is_empty() => Ok(value),
+        unknown => Err(Error::fields(unknown)),
     }
-    if !unknown.is_empty() {
-        return Err(Error::fields(
-            unknown.into_iter().map(unknown_field).collect(),
-        ));
-    }
-    Ok(value)
 }
 
 /// Reads a body that may be left out; an empty one is `{}`.
@@ -74,15 +53,6 @@ pub fn read_or_default<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T,
         return Ok(T::default());
     }
     read(bytes)
-}
-
-fn unknown_field(pointer: String) -> FieldError {
-    let name = pointer.rsplit('/').next().unwrap_or_default().to_owned();
-    FieldError {
-        pointer,
-        code: "unknown_field".into(),
-        detail: format!("there is no field {name:?} here; see /docs for those that there are"),
-    }
 }
 
 fn unreadable(error: &serde_json::Error, pointer: &str) -> Error {
@@ -117,34 +87,6 @@ fn without_position(text: &str) -> String {
     match text.rfind(" at line ") {
         Some(at) => text.get(..at).unwrap_or(text).to_owned(),
         None => text.to_owned(),
-    }
-}
-
-fn tracked_pointer(path: &serde_path_to_error::Path) -> String {
-    use serde_path_to_error::Segment;
-    let mut pointer = String::new();
-    for segment in path.iter() {
-        match segment {
-            Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
-            Segment::Map { key } => {
-                pointer.push('/');
-                pointer.push_str(&escape(key));
-            }
-            Segment::Enum { .. } | Segment::Unknown => {}
-        }
-    }
-    pointer
-}
-
-fn ignored_pointer(path: &serde_ignored::Path<'_>) -> String {
-    use serde_ignored::Path;
-    match path {
-        Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}/{index}", ignored_pointer(parent)),
-        Path::Map { parent, key } => format!("{}/{}", ignored_pointer(parent), escape(key)),
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => ignored_pointer(parent),
     }
 }
 
@@ -319,7 +261,14 @@ mod tests {
                 "/labels/a~1b",
                 "expected a string",
             ),
-            (r#"[]"#, "", "invalid"),
+            (r#"[]"#, "", "expected struct Schedule"),
+            (r#"{"retry":[3]}"#, "/retry", "expected struct RetryPolicy"),
+            (r#"{"labels":["a"]}"#, "/labels", "expected a map"),
+            (
+                r#"{"rule":{"exclude_dates":["2026-01-01",7]}}"#,
+                "/rule/exclude_dates/1",
+                "expected a string",
+            ),
         ] {
             let error = refused(text);
             assert_eq!(error.code, Code::InvalidRequest, "{text}: {error:?}");

@@ -23,6 +23,7 @@ pub mod reads;
 pub mod reply;
 pub mod routes;
 pub mod server;
+pub mod strict;
 pub mod unsupported;
 
 #[cfg(test)]
