@@ -53,7 +53,8 @@ impl Failure {
                     &problem.detail
                 };
                 let mut lines = vec![format!("{what} ({} {})", problem.status, problem.code)];
-                for place in &problem.errors {
+                // With one place the detail usually is the place's own.
+                for place in problem.errors.iter().filter(|p| !what.contains(&p.detail)) {
                     lines.push(format!("  at {}: {}", place.pointer, place.detail));
                 }
                 if let Some(revision) = &problem.current_revision {

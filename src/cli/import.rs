@@ -185,7 +185,8 @@ impl Shown<'_> {
                 row
             })
             .collect();
-        let mut headings = vec!["LINE", "OUTCOME", "SCHEDULE", "RULE", "ZONE", "NEXT"];
+        let outcome = if self.apply { "OUTCOME" } else { "WOULD BE" };
+        let mut headings = vec!["LINE", outcome, "SCHEDULE", "RULE", "ZONE", "NEXT"];
         if self.plan.user_column {
             headings.push("USER");
         }

@@ -23,11 +23,15 @@ pub(super) async fn attend<H: Handler>(
     handler: Arc<H>,
     ended: mpsc::UnboundedSender<Ended>,
 ) {
-    let work = Work {
-        held: Arc::clone(&held),
+    let outcome = if held.confirmed().await {
+        let work = Work {
+            held: Arc::clone(&held),
+        };
+        let task = AbortOnDrop(spawn(async move { handler.run(work).await }));
+        finish(task, &held).await
+    } else {
+        None
     };
-    let task = AbortOnDrop(spawn(async move { handler.run(work).await }));
-    let outcome = finish(task, &held).await;
     // The loop is gone only when the worker is: then nobody is left to report.
     let _worker_gone = ended.send(Ended { held, outcome });
 }

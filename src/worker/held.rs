@@ -2,7 +2,8 @@
 //!
 //! Callers: `worker::{run, renew, attempt}`, and handlers through [`super::Work`].
 //! Invariants: a deadline only moves by a renewal that the server accepted; all instants are monotonic and counted
-//! from when the request was sent.
+//! from when the request was sent. A claim may wait long before it is answered, and when in that time the lease began
+//! is not known here: such a lease is unconfirmed, and a renewal has to be accepted before its handler starts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -59,6 +60,8 @@ struct State {
     lease: Duration,
     deadline: Instant,
     renew_at: Instant,
+    /// Until then, at most, the server may have it as live; `None`: confirmed.
+    unconfirmed_until: Option<Instant>,
     stop: Option<Stop>,
     hard_stop_at: Option<Instant>,
     progress: Option<Json>,
@@ -87,8 +90,11 @@ impl Held {
             .deadline_at
             .zip(server_time)
             .map(|(deadline, now)| sent + deadline.0.since(now.0).to_duration());
+        let received = Instant::now();
+        let late = received.duration_since(sent) > left / 3;
         let state = State {
             phase: Phase::Running,
+            unconfirmed_until: late.then(|| received + left),
             lease: left,
             deadline: deadline(sent, left),
             renew_at: sent + left / 3,
@@ -151,6 +157,7 @@ impl Held {
             s.lease = left;
             s.deadline = s.deadline.max(deadline(sent, left));
             s.renew_at = sent + left / 3;
+            s.unconfirmed_until = None;
         });
     }
 
@@ -163,7 +170,8 @@ impl Held {
     /// When to renew next; `None` while there is nothing to renew.
     fn renew_at(&self) -> Option<Instant> {
         let s = self.state.borrow();
-        let lives = s.phase != Phase::Reporting && s.renew_at < s.deadline;
+        let end = s.unconfirmed_until.unwrap_or(s.deadline);
+        let lives = s.phase != Phase::Reporting && s.renew_at < end;
         let lost = matches!(s.stop, Some(Stop::LeaseLost(_)));
         (lives && !lost).then_some(s.renew_at)
     }
@@ -235,6 +243,31 @@ impl Held {
                 biased;
                 _ = watch.changed() => {}
                 () = tokio::time::sleep_until(at) => return why,
+            }
+        }
+    }
+
+    /// Resolves when the lease is known to live (`true`), or will never be (`false`).
+    pub(super) async fn confirmed(&self) -> bool {
+        let mut watch = self.state.subscribe();
+        loop {
+            let until = {
+                let s = watch.borrow_and_update();
+                if s.stop
+                    .as_ref()
+                    .is_some_and(|stop| *stop != Stop::CancelRequested)
+                {
+                    return false;
+                }
+                match s.unconfirmed_until {
+                    Some(until) => until,
+                    None => return true,
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = watch.changed() => {}
+                () = tokio::time::sleep_until(until) => return false,
             }
         }
     }

@@ -136,6 +136,50 @@ async fn the_deadline_counts_from_when_the_claim_was_sent_not_answered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_came_late_in_a_poll_is_renewed_before_its_handler_starts() {
+    // The lease is shorter than the poll: counted from when the claim was sent it would be over already.
+    let fake = Fake::with_work(0);
+    fake.set(|s| s.lease_ms = 6_000);
+    let f = fake.clone();
+    tokio::spawn(async move {
+        sleep(secs(15)).await;
+        f.set(|s| s.ready = 1);
+    });
+    let left = Arc::new(Mutex::new(Duration::ZERO));
+    let l = Arc::clone(&left);
+    let (shutdown, drain) = shutdown();
+    let handler = move |work: Work| {
+        *l.lock() = work.time_left();
+        async { Outcome::success() }
+    };
+    let worker = tokio::spawn(Worker::new(settings(), fake.clone(), handler).run(drain));
+    sleep(secs(18)).await;
+    shutdown.drain();
+    let summary = worker.await.unwrap().unwrap();
+    assert_eq!((summary.succeeded, summary.lost), (1, 0));
+    assert_eq!(fake.times(|s| matches!(s, Seen::Renew(_))), [15]);
+    assert_eq!(*left.lock(), Duration::from_millis(5_400));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_lease_that_cannot_be_confirmed_is_never_worked_on() {
+    let fake = Fake::with_work(1);
+    fake.set(|s| {
+        s.claims_take = secs(11);
+        s.renewals_fail = true;
+    });
+    let (shutdown, drain) = shutdown();
+    let handler = async |_: Work| panic!("must not run");
+    let worker = tokio::spawn(Worker::new(settings(), fake.clone(), handler).run(drain));
+    sleep(secs(50)).await;
+    shutdown.drain();
+    let summary = worker.await.unwrap().unwrap();
+    assert_eq!((summary.claimed, summary.lost), (1, 1));
+    assert!(fake.reports().is_empty());
+    assert!(fake.count(|s| matches!(s, Seen::Renew(_))) > 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_that_fails_for_a_while_is_repeated_and_saves_the_lease() {
     let fake = Fake::with_work(1);
     fake.set(|s| s.renewals_fail = true);

@@ -132,6 +132,14 @@ fn outcome(ending: &Ending, took: Duration, retry_later: Duration) -> Outcome {
             delay: retry_later,
             reason: format!("exit status {RETRY_LATER}: {}", output.last_line()),
         },
+        // Nobody asked for this end but the worker: no attempt is spent.
+        Ending::Exited {
+            stopped: Some(Stop::Shutdown),
+            ..
+        } => Outcome::Release {
+            delay: Duration::ZERO,
+            reason: ending.to_string(),
+        },
         Ending::Exited { .. } => failure(ending, took),
     }
 }

@@ -156,6 +156,20 @@ async fn a_cancel_stops_the_whole_group_politely_first() {
 }
 
 #[tokio::test]
+async fn a_child_that_a_stopping_worker_ended_is_given_back() {
+    let work = work("null");
+    work.held.stop(Stop::Shutdown);
+    let Outcome::Release { delay, reason } = handler("sleep 60").run(work).await else {
+        panic!("not given back")
+    };
+    assert_eq!(delay, Duration::ZERO);
+    assert!(
+        reason.contains("SIGTERM") && reason.contains("worker was stopped"),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
 async fn who_ignores_term_is_killed_with_all_that_it_started() {
     let work = work("null");
     let held = Arc::clone(&work.held);

@@ -38,6 +38,7 @@ pub(super) struct State {
     pub(super) cancel: bool,
     pub(super) lost: Option<String>,
     pub(super) drain: bool,
+    pub(super) lease_ms: u64,
     pub(super) attempt_timeout: Option<Duration>,
     pub(super) refuse_claims: Option<Problem>,
     pub(super) refuse_report_of: Option<String>,
@@ -54,8 +55,6 @@ pub(super) struct Fake {
     began: Instant,
 }
 
-const LEASE_MS: u64 = 30_000;
-
 impl Fake {
     pub(super) fn with_work(ready: u32) -> Self {
         let state = State {
@@ -69,6 +68,7 @@ impl Fake {
             cancel: false,
             lost: None,
             drain: false,
+            lease_ms: 30_000,
             attempt_timeout: None,
             refuse_claims: None,
             refuse_report_of: None,
@@ -223,8 +223,8 @@ impl Fake {
                     execution_id: format!("e{id}"),
                     attempt: 1,
                     fencing_token: 100 + id,
-                    lease_ms: LEASE_MS,
-                    expires_in_ms: LEASE_MS,
+                    lease_ms: s.lease_ms,
+                    expires_in_ms: s.lease_ms,
                     deadline_at: s.attempt_timeout.map(|t| {
                         Timestamp::from_millis(i64::try_from(t.as_millis()).unwrap()).into()
                     }),
@@ -290,7 +290,7 @@ impl Fake {
                     .as_ref()
                     .map_or(ReportStatus::Ok, |_| ReportStatus::LeaseLost),
                 reason: lost.clone(),
-                expires_in_ms: Some(LEASE_MS),
+                expires_in_ms: Some(s.lease_ms),
                 cancel_requested: Some(s.cancel),
                 state: Some(ExecutionState::Leased),
                 ..ReportResult::default()
