@@ -3,6 +3,8 @@
 //! Purpose: fail when a module imports what it may not, when a file or function outgrows its bound, when a module has no
 //! docs, or when a name that says nothing creeps in. It reads source text; it knows no types.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -127,11 +127,11 @@ impl DueIndex {
         let to = now.plus(AHEAD);
         let mut scans = Vec::new();
         for level in Level::ALL {
-            if let Some(until) = self.loaded_until.get_mut(level.index()) {
-                if *until < to {
-                    scans.push(Scan::new(level, *until, to));
-                    *until = to;
-                }
+            if let Some(until) = self.loaded_until.get_mut(level.index())
+                && *until < to
+            {
+                scans.push(Scan::new(level, *until, to));
+                *until = to;
             }
         }
         scans
@@ -319,10 +319,10 @@ fn last_waiting(held: &Held) -> Option<Arc<DueEntry>> {
         let range = (Bound::Included(&from), Bound::Included(&to));
         // In-hand entries are the earliest: the last one of a level tells whether any waits.
         let of_level = held.range::<DueEntry, _>(range).next_back();
-        if let Some((entry, Armed::Waiting(_))) = of_level {
-            if last.is_none_or(|l| entry.key.at > l.key.at) {
-                last = Some(entry);
-            }
+        if let Some((entry, Armed::Waiting(_))) = of_level
+            && last.is_none_or(|l| entry.key.at > l.key.at)
+        {
+            last = Some(entry);
         }
     }
     last.cloned()

@@ -71,10 +71,10 @@ impl Expiry {
 
     /// A lease ended.
     pub fn forget(&mut self, lease: &LeaseKey, token: u64) {
-        if self.watched.get(lease).is_some_and(|w| w.token == token) {
-            if let Some(watched) = self.watched.remove(lease) {
-                self.wheel.cancel(watched.key);
-            }
+        if self.watched.get(lease).is_some_and(|w| w.token == token)
+            && let Some(watched) = self.watched.remove(lease)
+        {
+            self.wheel.cancel(watched.key);
         }
     }
 

@@ -97,7 +97,7 @@ pub type Resume = (RetentionClass, Vec<u8>);
 ///
 /// # Errors
 /// Any [`Fault`] of reading or decoding.
-pub fn check_retention(replica: &Replica, resume: Option<Resume>) -> Result<Swept, Fault> {
+pub fn check_retention(replica: &Replica, resume: Option<&Resume>) -> Result<Swept, Fault> {
     let cluster = replica.resident().cluster.clone();
     let (view, now, _) = replica.view();
     let mut swept = Swept {
@@ -113,7 +113,7 @@ pub fn check_retention(replica: &Replica, resume: Option<Resume>) -> Result<Swep
             .copied()
             .unwrap_or(0);
         let first = class.first_kept(now);
-        let from = match &resume {
+        let from = match resume {
             Some((of, key)) if *of == class => key.clone(),
             Some(_) => continue,
             None if first > kept => keys::history_bucket(class, kept),

@@ -181,11 +181,10 @@ impl Witness {
                     }
                 }
                 (_, Outcome::Granted(results)) => self.grants(results, answer),
-                (Command::Lease(crate::command::leases::LeaseCommand::Expire(_)), outcome) => {
-                    if let Outcome::Processed { done } = outcome {
-                        self.expired += done;
-                    }
-                }
+                (
+                    Command::Lease(crate::command::leases::LeaseCommand::Expire(_)),
+                    Outcome::Processed { done },
+                ) => self.expired += done,
                 _ => {}
             }
         }

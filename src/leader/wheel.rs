@@ -196,7 +196,7 @@ impl<T> Wheel<T> {
     /// Moves the slot of `level` whose block begins now down to where its entries belong.
     fn cascade(&mut self, level: u32, out: &mut Vec<T>) {
         let shift = SLOT_BITS * level;
-        if self.current % (1 << shift) != 0 {
+        if !self.current.is_multiple_of(1 << shift) {
             return;
         }
         let slot = usize::try_from((self.current >> shift) % SLOTS as u64).unwrap_or(0);

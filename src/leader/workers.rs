@@ -34,10 +34,11 @@ pub struct Workers {
 impl Workers {
     /// A worker called. Answers whether it was told to claim no more.
     pub fn called(&mut self, worker: &WorkerId, now: Timestamp) -> bool {
-        if !self.seen.contains_key(worker) && self.seen.len() >= SEEN_MAX {
-            if let Some((_, oldest)) = self.by_time.pop_first() {
-                self.seen.remove(&oldest);
-            }
+        if !self.seen.contains_key(worker)
+            && self.seen.len() >= SEEN_MAX
+            && let Some((_, oldest)) = self.by_time.pop_first()
+        {
+            self.seen.remove(&oldest);
         }
         let seen = self.seen.entry(worker.clone()).or_insert_with(|| Seen {
             first_seen_at: now,

@@ -9,14 +9,14 @@ use crate::api::DevClock;
 use crate::time::{Clock, Millis, Timestamp};
 
 /// See the module.
-pub struct ManualClock {
+pub(super) struct ManualClock {
     now: Mutex<(Timestamp, Millis)>,
 }
 
 impl ManualClock {
     /// Standing still at `start`.
     #[must_use]
-    pub fn new(start: Timestamp) -> Self {
+    pub(super) fn new(start: Timestamp) -> Self {
         // Not zero: a monotonic clock of zero would look like a machine that has just started.
         Self {
             now: Mutex::new((start, Millis::days(1))),

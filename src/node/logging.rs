@@ -10,7 +10,7 @@ use crate::config::{LogConfig, LogFormat};
 ///
 /// # Errors
 /// Directives that cannot be read, in words.
-pub fn install(config: &LogConfig) -> Result<(), String> {
+pub(super) fn install(config: &LogConfig) -> Result<(), String> {
     // The Raft library tells every step at "info"; whoever wants that names it.
     let quiet = if config.level.contains("openraft") {
         ""

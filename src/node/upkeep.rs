@@ -21,18 +21,18 @@ use crate::store::{Family, KeyRange};
 use crate::time::Timestamp;
 
 /// Age of unflushed work at which it is flushed.
-pub const FLUSH_AFTER: Duration = Duration::from_secs(10);
+pub(super) const FLUSH_AFTER: Duration = Duration::from_secs(10);
 /// Unflushed commands at which they are flushed.
-pub const FLUSH_COMMANDS: u64 = 200_000;
+pub(super) const FLUSH_COMMANDS: u64 = 200_000;
 /// How often files below watermarks are looked for.
 const DISCARD_EVERY: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What to do with a fault: production ends the process.
-pub type OnFault = Arc<dyn Fn(&Fault) + Send + Sync>;
+pub(super) type OnFault = Arc<dyn Fn(&Fault) + Send + Sync>;
 
 /// Runs until dropped.
-pub fn keep(
+pub(super) fn keep(
     replica: Arc<Replica>,
     rt: Arc<dyn Runtime>,
     on_fault: OnFault,

@@ -91,7 +91,6 @@ impl Replica {
     }
 
     /// The memory alone.
-    #[must_use]
     pub fn resident(&self) -> RwLockReadGuard<'_, Resident> {
         self.resident.read()
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::ids::{ExecutionId, Kind, QueueId, TenantId};
 use crate::model::policy::PauseInfo;
 use crate::model::queue::{KeyState, Queue, QueueOrder, QueueSpec};
-use crate::model::tenant::{Tenant, TenantSpec, TenantUsage};
+use crate::model::tenant::{Tenant, TenantSpec};
 use crate::store::MemStore;
 
 const Q: QueueNo = QueueNo(7);
@@ -104,11 +104,7 @@ impl Bench {
     /// What apply would do with grants: count them.
     fn grant(&mut self, items: &[ReadyItem]) {
         for item in items {
-            let usage = self
-                .resident
-                .usage
-                .entry(item.tenant)
-                .or_insert(TenantUsage::default());
+            let usage = self.resident.usage.entry(item.tenant).or_default();
             usage.leased += 1;
             self.admission.granted(Q, item.tenant);
         }

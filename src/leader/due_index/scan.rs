@@ -137,7 +137,7 @@ impl Scan {
 /// The bytes of a bucket's start if `at` is exactly that, else something else.
 fn prefix(level: Level, at: Timestamp) -> Vec<u8> {
     let offset = at.since(Timestamp::MIN).0;
-    if offset % level.width().0 == 0 {
+    if offset.is_multiple_of(level.width().0) {
         due::bucket_start(level.bucket(at))
     } else {
         Vec::new()

@@ -194,15 +194,15 @@ impl Office {
         let Some(waiting) = self.groups.get_mut(&group) else {
             return;
         };
-        if let Some(slot) = waiting.outcomes.get_mut(position) {
-            if slot.replace((token, outcome)).is_none() {
-                waiting.left = waiting.left.saturating_sub(1);
-            }
+        if let Some(slot) = waiting.outcomes.get_mut(position)
+            && slot.replace((token, outcome)).is_none()
+        {
+            waiting.left = waiting.left.saturating_sub(1);
         }
-        if waiting.left == 0 {
-            if let Some(whole) = self.groups.remove(&group) {
-                self.group_answered(whole);
-            }
+        if waiting.left == 0
+            && let Some(whole) = self.groups.remove(&group)
+        {
+            self.group_answered(whole);
         }
     }
 

@@ -50,15 +50,15 @@ impl Office {
     pub(super) fn claim(&mut self, new: NewClaim) {
         let id = new.id;
         let worker = new.claim.worker.clone();
-        if let Some(request) = &new.claim.request_id {
-            if let Some(earlier) = self.claims.of_request(&worker, request) {
-                if self.claims.get(earlier).is_some_and(|w| w.granting) {
-                    // It gets the same leases, once they are granted.
-                    self.deferred.entry(earlier).or_default().push(new);
-                    return;
-                }
-                self.finish(earlier, Vec::new(), false);
+        if let Some(request) = &new.claim.request_id
+            && let Some(earlier) = self.claims.of_request(&worker, request)
+        {
+            if self.claims.get(earlier).is_some_and(|w| w.granting) {
+                // It gets the same leases, once they are granted.
+                self.deferred.entry(earlier).or_default().push(new);
+                return;
             }
+            self.finish(earlier, Vec::new(), false);
         }
         let reports = self.claims.admit(new);
         let reporting = !reports.is_empty();
@@ -116,11 +116,11 @@ impl Office {
         };
         let mut opening = false;
         for queue in &waiter.claim.queues {
-            if let Some(no) = resident.queue_numbers.get(queue) {
-                if self.admission.is_hungry(*no) {
-                    opening = true;
-                    self.hungry.insert(*no);
-                }
+            if let Some(no) = resident.queue_numbers.get(queue)
+                && self.admission.is_hungry(*no)
+            {
+                opening = true;
+                self.hungry.insert(*no);
             }
         }
         opening

@@ -213,7 +213,9 @@ impl Office {
             self.next_retention = now + sweeps::RETENTION_EVERY.to_duration();
             self.sweeping = true;
             let resume = self.retention_resume.take();
-            self.job(move || sweeps::check_retention(&replica, resume).map(Message::Swept));
+            self.job(move || {
+                sweeps::check_retention(&replica, resume.as_ref()).map(Message::Swept)
+            });
         }
     }
 

@@ -13,7 +13,6 @@ use crate::model::execution::FinalReason;
 use crate::model::queue::QueueSpec;
 use crate::model::tenant::TenantSpec;
 use crate::state::testkit::*;
-use crate::store::due::DueEntry;
 use crate::time::Millis;
 
 fn created(world: &mut World, submission: SubmitExecution) -> Written {
