@@ -25,8 +25,12 @@ mod lease_end;
 mod limits;
 mod parking;
 mod prefetch;
+#[cfg(test)]
+mod reference;
 mod reports;
 mod retrying;
 mod schedules;
 #[cfg(test)]
 mod testkit;
+#[cfg(test)]
+mod write_budget;

@@ -1,3 +1,5 @@
+//! The cluster, tenants, queues, keys and pauses as apply changes them.
+
 use super::*;
 use crate::command::admin::{PauseScope, SetPause};
 use crate::command::outcome::Quota;

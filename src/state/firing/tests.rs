@@ -1,3 +1,5 @@
+//! Occurrences: one entry each, overlap, quotas, skips, completion, firing by hand (semantics, section 3).
+
 use super::*;
 use crate::command::schedules::{ScheduleCommand, Step};
 use crate::command::{Command, Expect};

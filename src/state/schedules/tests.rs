@@ -1,3 +1,5 @@
+//! Definition, pause, resume and removal of schedules (semantics, sections 1.5, 3.6, 3.8 and 3.9).
+
 use super::*;
 use crate::command::outcome::{Quota, Refusal};
 use crate::command::schedules::{RemoveSchedule, ScheduleCommand, Step};

@@ -1,3 +1,5 @@
+//! What apply makes is sound, and any row that is missing or too many is noticed.
+
 use super::*;
 use crate::command::executions::{OnConflict, UniqueKey};
 use crate::ids::ExecutionId;
