@@ -461,7 +461,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    fn of(reply: Reply) -> Self {
+    pub(crate) fn of(reply: Reply) -> Self {
         Self {
             status: reply.status,
             body: serde_json::from_slice(&reply.body).unwrap_or(Value::Null),

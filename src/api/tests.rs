@@ -8,3 +8,4 @@ mod malformed;
 mod nodes;
 mod schedules;
 mod system;
+mod whole;

@@ -28,7 +28,7 @@ pub mod wheel;
 pub mod workers;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -509,6 +509,24 @@ impl Cluster {
         Arc::clone(&self.shared.replicas[leads as usize])
     }
 
+    /// What an API of `node` stands on.
+    pub(crate) fn node_parts(
+        &self,
+        node: usize,
+    ) -> (Arc<dyn Consensus>, Arc<Replica>, Arc<dyn Runtime>) {
+        let id = node as u64;
+        let consensus = FakeConsensus {
+            id,
+            shared: Arc::clone(&self.shared),
+        };
+        let runtime = TestRuntime {
+            clock: Arc::clone(&self.clock),
+            dice: Dice::new(self.dice.next()),
+        };
+        let replica = Arc::clone(&self.shared.replicas[node]);
+        (Arc::new(consensus), replica, Arc::new(runtime))
+    }
+
     /// Looks at what went through the log.
     pub(crate) fn witness<T>(&self, look: impl FnOnce(&Witness) -> T) -> T {
         look(&self.shared.log.lock().seen)

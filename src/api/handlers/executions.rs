@@ -1,7 +1,10 @@
 //! Calls about executions.
 
+mod source;
+
 use std::sync::Arc;
 
+use self::source::{Filter, Source};
 use crate::api::Api;
 use crate::api::actions::{Done, Purpose, unexpected};
 use crate::api::call::Call;
@@ -18,7 +21,7 @@ use crate::command::outcome::{Outcome, Written};
 use crate::ids::{ExecutionId, ScheduleId, TenantId, TenantNo};
 use crate::model::execution::ExecutionState;
 use crate::state::reader::Found;
-use crate::state::reader::lists::{Listing, PageOf, Size};
+use crate::state::reader::lists::Listing;
 use crate::time::{Millis, Timestamp};
 use crate::wire;
 use crate::wire::limits;
@@ -342,42 +345,6 @@ async fn list_dead(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     list(api, call, query, Some(vec![ExecutionState::DeadLettered])).await
 }
 
-/// What an execution must be to be listed.
-struct Filter {
-    states: Option<Vec<ExecutionState>>,
-    queue: Option<Option<crate::ids::QueueNo>>,
-    kind: Option<String>,
-    label: Option<LabelFilter>,
-    due_from: Option<Timestamp>,
-    due_to: Option<Timestamp>,
-}
-
-impl Filter {
-    fn wants(&self, is_final: bool) -> bool {
-        let states = self.states.as_ref();
-        states.is_none_or(|s| s.iter().any(|s| s.is_final() == is_final))
-    }
-
-    fn keeps(&self, found: &Found) -> bool {
-        let row = found.execution();
-        let template = &row.template;
-        self.states
-            .as_ref()
-            .is_none_or(|s| s.contains(&found.state()))
-            && self.queue.is_none_or(|no| no == Some(row.queue))
-            && self
-                .kind
-                .as_deref()
-                .is_none_or(|k| k == template.kind.as_str())
-            && self
-                .label
-                .as_ref()
-                .is_none_or(|l| l.matches(&template.labels))
-            && self.due_from.is_none_or(|from| row.due_at >= from)
-            && self.due_to.is_none_or(|to| row.due_at < to)
-    }
-}
-
 fn instant_filter(query: &ListQuery, name: &str) -> Result<Option<Timestamp>, Error> {
     let read = |text: &str| {
         text.parse::<wire::Instant>()
@@ -424,9 +391,9 @@ async fn list(
             schedule: schedule.as_ref(),
             filter: &filter,
         };
-        let (found, next) = source.page(query.position.as_deref(), query.page_size)?;
-        let mut items = Vec::with_capacity(found.len());
-        for found in &found {
+        let found = source.page(query.position.as_deref(), query.page_size)?;
+        let mut items = Vec::with_capacity(found.items.len());
+        for found in &found.items {
             let payload = payload(&listing, no, found, query.is_full)?;
             items.push(show_execution(
                 &api.replica.resident(),
@@ -437,7 +404,7 @@ async fn list(
         }
         Ok(wire::Page {
             items,
-            next_cursor: query.next(next),
+            next_cursor: query.next(found.next),
         })
     });
     Reply::json(200, &page.await?)
@@ -458,96 +425,6 @@ fn payload(
         crate::model::execution::StoredPayload::Body { .. } => listing.body(tenant, &row.id)?,
     };
     Ok(Some(apart.unwrap_or_else(|| row.template.payload.clone())))
-}
-
-/// First byte of a position among open executions.
-const OPEN: u8 = b'o';
-/// First byte of a position among final ones.
-const FINAL: u8 = b'f';
-
-/// The two lists behind one: open executions, then final ones.
-struct Source<'a> {
-    listing: &'a Listing,
-    tenant: TenantNo,
-    schedule: Option<&'a ScheduleId>,
-    filter: &'a Filter,
-}
-
-type Found2 = (Vec<Found>, Option<Vec<u8>>);
-
-impl Source<'_> {
-    fn page(&self, position: Option<&[u8]>, page_size: usize) -> Result<Found2, Error> {
-        let (part, place) = match position.and_then(|p| p.split_first()) {
-            None => (OPEN, None),
-            Some((part, place)) => (*part, (!place.is_empty()).then_some(place)),
-        };
-        let mut items = Vec::new();
-        if part == OPEN && self.filter.wants(false) {
-            let page = self.open(place, page_size)?;
-            items = page.items;
-            if let Some(next) = page.next {
-                return Ok((items, Some(tagged(OPEN, &next))));
-            }
-        }
-        if !self.filter.wants(true) {
-            return Ok((items, None));
-        }
-        if items.len() >= page_size {
-            return Ok((items, Some(vec![FINAL])));
-        }
-        let place = place.filter(|_| part == FINAL);
-        let page = self.ended(place, page_size - items.len())?;
-        items.extend(page.items);
-        Ok((items, page.next.map(|next| tagged(FINAL, &next))))
-    }
-
-    fn open(&self, before: Option<&[u8]>, page_size: usize) -> Result<PageOf<Found>, Error> {
-        let keep = |found: &Found| self.filter.keeps(found);
-        let Some(schedule) = self.schedule else {
-            let size = Size::of(page_size);
-            return Ok(self
-                .listing
-                .open_executions(self.tenant, before, size, keep)?);
-        };
-        // A schedule knows its open executions; there are at most a thousand.
-        let status: Option<crate::model::schedule::ScheduleStatus> = self.listing.row(
-            crate::store::Family::Live,
-            &crate::store::keys::status(self.tenant, schedule),
-        )?;
-        let mut ids = status.map(|s| s.open).unwrap_or_default();
-        ids.sort_unstable_by(|a, b| b.cmp(a));
-        ids.retain(|id| before.is_none_or(|before| id.as_str().as_bytes() < before));
-        let found = self.listing.open_by_id(self.tenant, &ids)?;
-        let mut items: Vec<Found> = found.into_iter().filter(keep).collect();
-        let next = match items.len() > page_size {
-            true => items
-                .get(page_size.saturating_sub(1))
-                .map(|last| last.execution().id.as_str().as_bytes().to_vec()),
-            false => None,
-        };
-        items.truncate(page_size);
-        Ok(PageOf { items, next })
-    }
-
-    fn ended(&self, before: Option<&[u8]>, page_size: usize) -> Result<PageOf<Found>, Error> {
-        let keep = |found: &Found| self.filter.keeps(found);
-        let size = Size::of(page_size);
-        Ok(match self.schedule {
-            Some(schedule) => {
-                self.listing
-                    .final_executions_of(self.tenant, schedule, before, size, keep)?
-            }
-            None => self
-                .listing
-                .final_executions(self.tenant, before, size, keep)?,
-        })
-    }
-}
-
-fn tagged(part: u8, place: &[u8]) -> Vec<u8> {
-    let mut position = vec![part];
-    position.extend_from_slice(place);
-    position
 }
 
 async fn cancel(api: Arc<Api>, call: Call) -> Result<Reply, Error> {

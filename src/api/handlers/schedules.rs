@@ -22,27 +22,31 @@ pub fn routes() -> Vec<Route> {
     rows
 }
 
+/// Problems of a deletion.
+const GONE: &[Code] = &[
+    Code::TenantNotFound,
+    Code::ScheduleNotFound,
+    Code::RevisionMismatch,
+];
+/// Problems of a put.
+const PUT: &[Code] = &[
+    Code::TenantNotFound,
+    Code::RevisionMismatch,
+    Code::NotSupported,
+    Code::QuotaReached,
+    Code::QueueNotAllowed,
+    Code::Contended,
+];
+/// Problems of a creation.
+const CREATE: &[Code] = &[
+    Code::TenantNotFound,
+    Code::AlreadyExists,
+    Code::NotSupported,
+    Code::QuotaReached,
+    Code::QueueNotAllowed,
+];
+
 fn puts() -> Vec<Route> {
-    const GONE: &[Code] = &[
-        Code::TenantNotFound,
-        Code::ScheduleNotFound,
-        Code::RevisionMismatch,
-    ];
-    const PUT: &[Code] = &[
-        Code::TenantNotFound,
-        Code::RevisionMismatch,
-        Code::NotSupported,
-        Code::QuotaReached,
-        Code::QueueNotAllowed,
-        Code::Contended,
-    ];
-    const CREATE: &[Code] = &[
-        Code::TenantNotFound,
-        Code::AlreadyExists,
-        Code::NotSupported,
-        Code::QuotaReached,
-        Code::QueueNotAllowed,
-    ];
     let put = Route::new("PUT", ITEM, "putSchedule", handler!(write::put))
         .says("schedules", "Creates or replaces a schedule; equal content changes nothing.")
         .writes()
