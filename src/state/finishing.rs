@@ -17,10 +17,7 @@ use crate::model::execution::{
     Execution, ExecutionState, FinalExecution, FinalReason, RESULT_MAX, StoredPayload,
 };
 use crate::model::history::{ChosenId, LedgerRow};
-use crate::model::rule::When;
-use crate::model::schedule::{
-    Planned, RECENT_MAX, RecentOutcome, Schedule, ScheduleState, ScheduleStatus,
-};
+use crate::model::schedule::{RECENT_MAX, RecentOutcome, Schedule, ScheduleState, ScheduleStatus};
 use crate::state::context::{Context, Counted};
 use crate::state::history;
 use crate::state::{parking, schedules};
@@ -283,42 +280,13 @@ fn go_on(
     if status.next.is_some() || !status.open.is_empty() {
         return Ok(());
     }
-    status.next = after_end(context, schedule, status);
+    status.next = schedules::after_end(context, schedule, status);
     if status.next.is_some() {
         schedules::arm(context, schedule, status);
     } else {
         schedules::complete_if_over(context, schedule, status);
     }
     Ok(())
-}
-
-/// The next occurrence of an `after_end` rule, counted from now. Elapsed time needs no zone, so
-/// apply plans it itself and nothing is lost with a leader; excluded dates are stepped over when it
-/// fires. It has no jitter.
-fn after_end(
-    context: &Context<'_>,
-    schedule: &Schedule,
-    status: &ScheduleStatus,
-) -> Option<Planned> {
-    let rule = &schedule.spec.rule;
-    let When::AfterEnd(delay) = rule.when else {
-        return None;
-    };
-    if schedules::is_used_up(schedule, status) {
-        return None;
-    }
-    let earliest = rule.start_at.unwrap_or(crate::time::Timestamp::MIN);
-    // Nominal times only grow, even when the last one lies ahead of now.
-    let nominal_at = context
-        .now
-        .plus(delay)
-        .max(earliest)
-        .max(status.cursor.plus(crate::time::Millis(1)));
-    let is_over = rule.end_at.is_some_and(|end| nominal_at > end);
-    (!is_over).then_some(Planned {
-        nominal_at,
-        due_at: nominal_at,
-    })
 }
 
 #[cfg(test)]

@@ -19,10 +19,12 @@ use crate::command::outcome::{Outcome, Written};
 use crate::command::schedules::{Plan, Seen};
 use crate::fault::Fault;
 use crate::ids::{ScheduleId, TenantId, TenantNo};
-use crate::model::schedule::{Schedule, ScheduleState, ScheduleStatus};
+use crate::model::rule::When;
+use crate::model::schedule::{Planned, Schedule, ScheduleState, ScheduleStatus};
 use crate::state::context::Context;
 use crate::store::due::DueKind;
 use crate::store::{Family, keys};
+use crate::time::{Millis, Timestamp};
 
 /// A schedule with its status; `None` when there is none of that name.
 ///
@@ -106,8 +108,8 @@ pub(super) fn arm(context: &mut Context<'_>, schedule: &Schedule, status: &mut S
     status.due_key = at.map(|at| context.arm(schedule.tenant, kind, schedule.id.as_str(), at));
 }
 
-/// Moves the cursor to where `plan` goes on, completes the schedule if nothing is left to come, and arms what its
-/// state calls for. The former entry is out of the due index.
+/// Moves the cursor to where `plan` goes on, completes the schedule if nothing is left to come, and
+/// arms what its state calls for. The former entry is out of the due index.
 pub(super) fn follow(
     context: &mut Context<'_>,
     schedule: &Schedule,
@@ -116,13 +118,59 @@ pub(super) fn follow(
 ) {
     status.cursor = plan.cursor;
     let active = status.state == ScheduleState::Active;
-    status.next = plan
-        .next
-        .filter(|_| active && !is_used_up(schedule, status));
+    status.next = if active {
+        upcoming(context, schedule, status, plan)
+    } else {
+        None
+    };
     if active && status.next.is_none() && status.open.is_empty() {
         status.state = ScheduleState::Completed { at: context.now };
     }
     arm(context, schedule, status);
+}
+
+/// What comes next by `plan`, whose cursor `status` has already.
+fn upcoming(
+    context: &Context<'_>,
+    schedule: &Schedule,
+    status: &ScheduleStatus,
+    plan: &Plan,
+) -> Option<Planned> {
+    if is_used_up(schedule, status) {
+        return None;
+    }
+    let waits = status.open.is_empty();
+    let after_end = || after_end(context, schedule, status).filter(|_| waits);
+    plan.next.or_else(after_end)
+}
+
+/// The next occurrence of an `after_end` rule of which nothing is open, counted from now. Elapsed time needs no zone, so
+/// apply plans it itself and nothing is lost with a leader; excluded dates are stepped over when it
+/// fires. It has no jitter.
+pub(super) fn after_end(
+    context: &Context<'_>,
+    schedule: &Schedule,
+    status: &ScheduleStatus,
+) -> Option<Planned> {
+    let rule = &schedule.spec.rule;
+    let When::AfterEnd(delay) = rule.when else {
+        return None;
+    };
+    if is_used_up(schedule, status) {
+        return None;
+    }
+    let earliest = rule.start_at.unwrap_or(Timestamp::MIN);
+    // Nominal times only grow, even when the last one lies ahead of now.
+    let nominal_at = context
+        .now
+        .plus(delay)
+        .max(earliest)
+        .max(status.cursor.plus(Millis(1)));
+    let is_over = rule.end_at.is_some_and(|end| nominal_at > end);
+    (!is_over).then_some(Planned {
+        nominal_at,
+        due_at: nominal_at,
+    })
 }
 
 /// Whether the rule has created as many executions as `max_occurrences` allows.

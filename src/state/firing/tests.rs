@@ -1,15 +1,17 @@
 //! Occurrences: one entry each, overlap, quotas, skips, completion, firing by hand (semantics, section 3).
 
 use super::*;
+use crate::command::executions::CancelMode;
 use crate::command::schedules::{ScheduleCommand, Step};
 use crate::command::{Command, Expect};
 use crate::ids::{ExecutionId, QueueId};
 use crate::model::execution::ExecutionState;
 use crate::model::policy::Overlap;
 use crate::model::queue::QueueSpec;
+use crate::model::rule::When;
 use crate::model::schedule::{Planned, SkipReason};
 use crate::state::testkit::{
-    LEASE, TENANT, World, a_put, complete, create, minute, plan, retry, skip,
+    LEASE, TENANT, World, a_put, complete, create, fail, minute, plan, retry, skip,
 };
 use crate::time::Millis;
 
@@ -448,4 +450,92 @@ fn failures_in_a_row_pause_the_schedule_by_its_own_rule() {
     assert_eq!((pause.since, pause.until), (world.now, None));
     assert_eq!(world.audited(), vec!["schedule.pause default/s"]);
     assert_eq!(world.state.usage[&TENANT].open, 0);
+}
+
+/// Case overlap-forbid-after-crash-recovers: a run whose end was never reported does not block its schedule for ever.
+#[test]
+fn a_crashed_run_blocks_its_schedule_only_until_its_lease_is_over() {
+    let mut world = World::new();
+    let mut put = a_put("s");
+    put.spec.overlap.policy = Overlap::Skip;
+    put.spec.template.retry.max_attempts = 1;
+    world.put_seen(put);
+    world.now = minute(1);
+    let next = |n| plan(minute(n), Some(minute(n + 1)));
+    let made = world.fired("s", vec![create(minute(1))], next(1));
+    let granted = world.grant("w", &made[0]);
+    world.now = minute(2);
+    assert!(
+        world
+            .fired("s", vec![create(minute(2))], next(2))
+            .is_empty()
+    );
+    assert_eq!(world.expire(&granted.lease), 1);
+    let done = world.must_have_ended(&made[0]);
+    assert_eq!(done.execution.state, ExecutionState::DeadLettered);
+    world.now = minute(3);
+    assert_eq!(
+        world.fired("s", vec![create(minute(3))], next(3)).len(),
+        1,
+        "nothing is in the way any more"
+    );
+}
+
+/// Case forced-run-blocks-next-tick: a forced run is seen by later occurrences, and leaves nothing behind.
+#[test]
+fn a_cancelled_forced_run_lets_the_next_occurrence_start() {
+    let mut world = due(Overlap::Skip);
+    let Outcome::Submitted { execution, .. } = world.trigger("s") else {
+        panic!("a trigger creates")
+    };
+    world.grant("w", &execution);
+    let next = |n| plan(minute(n), Some(minute(n + 1)));
+    for n in 1..=2 {
+        world.now = minute(n);
+        let made = world.fired("s", vec![create(minute(n))], next(n));
+        assert!(made.is_empty(), "minute {n} is skipped");
+    }
+    world.cancel(&execution, CancelMode::Now);
+    world.now = minute(3);
+    let made = world.fired("s", vec![create(minute(3))], next(3));
+    assert_eq!(world.status("s").open, made, "only the new one is open");
+}
+
+/// Case queue-cap-counts-all-keys: occurrences over the cap are skips, retries of admitted work are not refused.
+#[test]
+fn a_retry_is_not_refused_by_the_cap_that_skips_an_occurrence() {
+    let mut world = due(Overlap::Allow);
+    let next = |n| plan(minute(n), Some(minute(n + 1)));
+    let made = world.fired("s", vec![create(minute(1))], next(1));
+    let granted = world.grant("w", &made[0]);
+    let spec = QueueSpec {
+        max_pending: Some(1),
+        ..QueueSpec::default()
+    };
+    world.put_queue(QueueId::default_queue(), spec, Expect::Any);
+    world.plain();
+    world.report("w", &granted.lease, fail());
+    world.now = minute(2);
+    world.process_due();
+    assert_eq!(world.must_open(&made[0]).state, ExecutionState::Ready);
+    assert!(
+        world
+            .fired("s", vec![create(minute(2))], next(2))
+            .is_empty()
+    );
+    assert_eq!(world.status("s").skipped[&SkipReason::Quota], 1);
+}
+
+#[test]
+fn an_after_end_rule_goes_on_when_its_only_occurrence_was_skipped() {
+    let mut world = World::new();
+    let mut put = a_put("s");
+    put.spec.rule.when = When::AfterEnd(Millis::minutes(10));
+    world.put_seen(put);
+    world.now = minute(1);
+    let record = skip(minute(1), minute(1), 1, SkipReason::Misfire);
+    world.fire("s", vec![Step::Skip(record)], plan(minute(1), None));
+    let status = world.status("s");
+    assert_eq!(status.state, ScheduleState::Active);
+    assert_eq!(status.next.map(|next| next.nominal_at), Some(minute(11)));
 }

@@ -183,25 +183,28 @@ impl Model {
         if !is_over {
             return;
         }
-        let rule = &planned.row.spec.rule;
-        if let When::AfterEnd(delay) = rule.when
-            && !planned.is_used_up()
-        {
-            let mut at = self
-                .now
-                .plus(delay)
-                .max(planned.status.cursor.plus(Millis(1)));
-            at = at.max(rule.start_at.unwrap_or(at));
-            if rule.end_at.is_none_or(|end| at <= end) {
-                planned.status.next = Some(Next {
-                    nominal_at: at,
-                    due_at: at,
-                });
-                self.wake(planned);
-                return;
-            }
+        planned.status.next = self.after_the_end(planned);
+        if planned.status.next.is_none() {
+            planned.status.state = ScheduleState::Completed { at: self.now };
         }
-        planned.status.state = ScheduleState::Completed { at: self.now };
         self.wake(planned);
+    }
+
+    /// The next occurrence of a rule that counts from the end of the last execution.
+    pub(super) fn after_the_end(&self, planned: &super::Planned) -> Option<Next> {
+        let rule = &planned.row.spec.rule;
+        let When::AfterEnd(delay) = rule.when else {
+            return None;
+        };
+        let mut at = self
+            .now
+            .plus(delay)
+            .max(planned.status.cursor.plus(Millis(1)));
+        at = at.max(rule.start_at.unwrap_or(at));
+        let is_left = !planned.is_used_up() && rule.end_at.is_none_or(|end| at <= end);
+        is_left.then_some(Next {
+            nominal_at: at,
+            due_at: at,
+        })
     }
 }

@@ -8,7 +8,7 @@ use crate::command::schedules::{
 };
 use crate::ids::{QueueNo, TenantNo};
 use crate::model::policy::PauseInfo;
-use crate::model::schedule::{Schedule, ScheduleState, ScheduleStatus};
+use crate::model::schedule::{Planned as Next, Schedule, ScheduleState, ScheduleStatus};
 
 impl Planned {
     fn wrote(&self, written: Written) -> Answer {
@@ -122,9 +122,9 @@ impl Model {
         planned
             .former
             .retain(|generation, _| generation + 100 > newest);
+        planned.status.cursor = command.plan.cursor;
         if let ScheduleState::Completed { .. } = planned.status.state {
-            if command.plan.next.is_none() {
-                planned.status.cursor = command.plan.cursor;
+            if self.coming(&planned, &command.plan).is_none() {
                 self.wake(&mut planned);
                 return planned;
             }
@@ -138,14 +138,20 @@ impl Model {
     pub(super) fn go_on(&self, planned: &mut Planned, plan: &Plan) {
         let is_active = planned.status.state == ScheduleState::Active;
         planned.status.cursor = plan.cursor;
-        planned.status.next = None;
-        if is_active && !planned.is_used_up() {
-            planned.status.next = plan.next;
-        }
+        planned.status.next = self.coming(planned, plan).filter(|_| is_active);
         if is_active && planned.status.next.is_none() && planned.status.open.is_empty() {
             planned.status.state = ScheduleState::Completed { at: self.now };
         }
         self.wake(planned);
+    }
+
+    /// What a plan brings next; a rule that counts from the end counts from now when nothing is open.
+    fn coming(&self, planned: &Planned, plan: &Plan) -> Option<Next> {
+        match plan.next {
+            _ if planned.is_used_up() => None,
+            None if planned.status.open.is_empty() => self.after_the_end(planned),
+            next => next,
+        }
     }
 
     /// Sets the one timer that the state calls for.

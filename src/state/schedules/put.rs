@@ -1,6 +1,6 @@
 //! Creating and replacing a schedule: one entry that also re-plans.
 
-use super::{answer, arm, disarm, follow, leads_on, load, seen, store, target};
+use super::{answer, arm, disarm, follow, leads_on, load, seen, store, target, upcoming};
 use crate::command::Actor;
 use crate::command::outcome::{Quota, Refusal, Written};
 use crate::command::schedules::{PutSchedule, STEPS_MAX};
@@ -122,19 +122,16 @@ fn replace(
         skips::record(context, former, &mut status, record)?;
     }
     disarm(context, former, &mut status);
-    match (&status.state, command.plan.next) {
-        (ScheduleState::Completed { .. }, None) => {
-            // It stays completed since then; only how long it is kept may have changed.
-            status.cursor = command.plan.cursor;
-            arm(context, &schedule, &mut status);
-        }
-        (ScheduleState::Completed { .. }, Some(_)) => {
+    status.cursor = command.plan.cursor;
+    let is_completed = matches!(status.state, ScheduleState::Completed { .. });
+    if is_completed && upcoming(context, &schedule, &status, &command.plan).is_none() {
+        // It stays completed since then; only how long it is kept may have changed.
+        arm(context, &schedule, &mut status);
+    } else {
+        if is_completed {
             status.state = ScheduleState::Active;
-            follow(context, &schedule, &mut status, &command.plan);
         }
-        (ScheduleState::Active | ScheduleState::Paused(_), _) => {
-            follow(context, &schedule, &mut status, &command.plan);
-        }
+        follow(context, &schedule, &mut status, &command.plan);
     }
     store(context, &schedule, &status)?;
     if queue != former.queue {
