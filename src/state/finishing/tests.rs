@@ -9,8 +9,8 @@ use crate::command::{Command, Expect, outcome::Outcome};
 use crate::ids::{ExecutionId, QueueId, ScheduleId, TenantId};
 use crate::model::execution::Cause;
 use crate::model::policy::{MisfirePolicy, OverlapPolicy, PastPolicy};
-use crate::model::rule::RuleSpec;
-use crate::model::schedule::ScheduleSpec;
+use crate::model::rule::{RuleSpec, When};
+use crate::model::schedule::{Planned, ScheduleSpec};
 use crate::state::testkit::*;
 use crate::time::{Millis, Timestamp};
 
