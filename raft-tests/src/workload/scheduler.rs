@@ -163,7 +163,7 @@ impl Workload for SchedulerWorkload {
         match world.leader().and_then(|id| self.member(id)) {
             Some(member) => {
                 wrong.extend(self.shared.promises.broken(&member.replica));
-                wrong.extend(uncounted(&member.replica));
+                wrong.extend(uncounted(&member.replica, &self.shared.promises));
             }
             None => wrong.push("nobody leads in the end".to_owned()),
         }
@@ -208,7 +208,7 @@ fn steady(n: u64) -> String {
 const STEADY: u64 = 3;
 
 /// Steady schedules whose created and skipped occurrences are not those that the calendar names.
-fn uncounted(replica: &Replica) -> Vec<String> {
+fn uncounted(replica: &Replica, promises: &Promises) -> Vec<String> {
     let mut wrong = Vec::new();
     for n in 0..STEADY {
         let name = steady(n);
@@ -220,6 +220,7 @@ fn uncounted(replica: &Replica) -> Vec<String> {
             wrong.push(format!("schedule {name} is gone"));
             continue;
         };
+        let plans = promises.plans(&name);
         let identity = format!("default/{name}");
         match Compiled::new(&schedule.spec.rule, &ZoneData::bundled(), &identity) {
             Ok(rule) => {

@@ -46,9 +46,20 @@ const EDITED: u64 = 3;
 pub(super) struct Promises {
     acked: Mutex<BTreeSet<ExecutionId>>,
     undrained: Mutex<Option<String>>,
+    /// Cursors with which each schedule may have been created.
+    planned: Mutex<BTreeMap<String, Vec<Timestamp>>>,
 }
 
 impl Promises {
+    /// Cursors with which a schedule may have been created.
+    pub(super) fn plans(&self, schedule: &str) -> Vec<Timestamp> {
+        self.planned
+            .lock()
+            .get(schedule)
+            .cloned()
+            .unwrap_or_default()
+    }
+
     /// Promises that `replica` does not keep.
     pub(super) fn broken(&self, replica: &Replica) -> Vec<String> {
         let mut wrong: Vec<String> = self.undrained.lock().iter().cloned().collect();
@@ -197,6 +208,10 @@ impl Client {
         };
         let status = before.as_ref().map(|(_, status)| status);
         let plan = planner::plan_put(status, &spec, &rule, leader.now());
+        if before.is_none() {
+            let mut planned = self.workload.shared.promises.planned.lock();
+            planned.entry(id.to_owned()).or_default().push(plan.cursor);
+        }
         let put = PutSchedule {
             tenant: TenantId::default_tenant(),
             id: schedule,
@@ -297,7 +312,7 @@ impl Client {
 
     async fn submit(mut self) {
         while !self.world.is_chaos_over() || self.world.counters().get("acked") < ACKED_MIN {
-            self.pause(10..120).await;
+            self.pause(60..260).await;
             let Some((leader, _)) = self.leads() else {
                 continue;
             };
@@ -523,12 +538,14 @@ impl Client {
             });
         match open {
             Some((execution, lease)) => format!(
-                "such as {}: {:?}, due {:?}, line {:?}, leased {}",
+                "at log time {}: {} is {:?}, {} attempts, due {:?}, line {:?}, lease ends {:?}",
+                reader.now(),
                 execution.id,
                 execution.state,
+                execution.attempts_started,
                 execution.due_key,
                 execution.line_at,
-                lease.is_some()
+                lease.map(|lease| (lease.granted_at, reader.lease_ends_at(&lease)))
             ),
             None => "none of the submitted ones".to_owned(),
         }
