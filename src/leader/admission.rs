@@ -239,21 +239,23 @@ impl Admission {
         taken
     }
 
-    /// A picked item was granted.
-    pub fn granted(&mut self, queue: QueueNo, tenant: TenantNo) {
-        self.settle_one(queue, tenant);
+    /// A picked item was granted. Answers the queues that may serve again.
+    pub fn granted(&mut self, queue: QueueNo, tenant: TenantNo) -> BTreeSet<QueueNo> {
+        self.settle_one(queue, tenant)
     }
 
-    /// A picked item was not granted; it goes back to its line unless it has left it.
+    /// A picked item was not granted; it goes back to its line unless it has left it. Answers the queues that may serve
+    /// again.
     pub fn refused(
         &mut self,
         resident: &Resident,
         now: Timestamp,
         item: ReadyItem,
         why: Option<GrantRefusal>,
-    ) {
+    ) -> BTreeSet<QueueNo> {
         let (queue, tenant) = (item.queue, item.tenant);
-        self.settle_one(queue, tenant);
+        let mut queues = self.settle_one(queue, tenant);
+        queues.insert(queue);
         let gone = matches!(why, Some(GrantRefusal::NotReady | GrantRefusal::KeyFull));
         let key = item.hint.concurrency_key.clone();
         let order = order_of(&item);
@@ -292,9 +294,10 @@ impl Admission {
                 }
             }
         }
+        queues
     }
 
-    fn settle_one(&mut self, queue: QueueNo, tenant: TenantNo) {
+    fn settle_one(&mut self, queue: QueueNo, tenant: TenantNo) -> BTreeSet<QueueNo> {
         if let Some(lines) = self.queues.get_mut(&queue) {
             lines.granting = lines.granting.saturating_sub(1);
         }
@@ -305,7 +308,7 @@ impl Admission {
             }
         }
         // Between apply and this call the grant counted twice: whoever was shut out by that gets another look.
-        self.free_tenant(tenant);
+        self.free_tenant(tenant)
     }
 
     /// A lease ended. Answers the queues that may serve again.

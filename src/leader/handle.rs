@@ -513,7 +513,6 @@ impl Shared {
             | Message::LinePages(_)
             | Message::Planned(_)
             | Message::Swept(_)
-            | Message::Found(_)
             | Message::Failed(_) => {}
         }
     }

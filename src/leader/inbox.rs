@@ -24,7 +24,6 @@ use crate::leader::lines::Order;
 use crate::leader::proposer::Parcel;
 use crate::leader::sweeps::Swept;
 use crate::leader::{Answer, Reported, Unavailable};
-use crate::store::due::DueEntry;
 
 /// Effects that may wait for the office.
 pub const EFFECTS_MAX: usize = 500_000;
@@ -109,10 +108,8 @@ pub enum Message {
     LinePages(Vec<LinePage>),
     /// Schedules were planned.
     Planned(Vec<Plotted>),
-    /// Entries that the check of the watermarks found although nobody knew of them, and what a sweep proposes.
+    /// A sweep is through.
     Swept(Swept),
-    /// Entries found by a check that memory should have had.
-    Found(Vec<DueEntry>),
     /// A job could not read the store.
     Failed(Fault),
 }

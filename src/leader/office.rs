@@ -280,6 +280,9 @@ pub(super) struct Office {
     retention_resume: Option<Resume>,
     sweeping: bool,
     next_pause_end: Option<Timestamp>,
+    /// Parked work may be waiting although its key has free slots (a limit rose, or office changed in between).
+    promoting: bool,
+    next_promotion: Instant,
 }
 
 impl Office {
@@ -329,6 +332,8 @@ impl Office {
             retention_resume: None,
             sweeping: false,
             next_pause_end: Some(now),
+            promoting: true,
+            next_promotion: begin,
         })
     }
 

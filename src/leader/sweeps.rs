@@ -10,7 +10,7 @@
 use std::ops::ControlFlow;
 
 use crate::command::admin::{
-    AdminCommand, AdvanceRetention, AdvanceWatermarks, PauseScope, SetPause,
+    AdminCommand, AdvanceRetention, AdvanceWatermarks, PauseScope, PutKey, SetPause,
 };
 use crate::fault::Fault;
 use crate::ids::{TenantId, TenantNo};
@@ -31,6 +31,8 @@ pub const WATERMARK_EVERY: Millis = Millis::secs(20);
 pub const RETENTION_EVERY: Millis = Millis::secs(60);
 /// A watermark moves by at least this, so that an idle cluster writes little.
 const WATERMARK_STEP: Millis = Millis::secs(60);
+/// Keys whose parked work is promoted in one step.
+const PROMOTE_MAX: usize = 50;
 /// Rows of history read in one step.
 const RETENTION_ROWS: usize = 5_000;
 /// Chosen ids forgotten by one command.
@@ -195,6 +197,38 @@ fn names(replica: &Replica, chosen: Vec<(TenantNo, String)>) -> Vec<(TenantId, S
     let resident = replica.resident();
     let name = |(no, id)| Some((resident.tenants.get(&no)?.id.clone(), id));
     chosen.into_iter().filter_map(name).collect()
+}
+
+/// Repeats the limits of keys whose parked work could go, which makes apply promote more of it; at most
+/// [`PROMOTE_MAX`] keys.
+#[must_use]
+pub fn promotions(resident: &Resident) -> Vec<AdminCommand> {
+    let mut commands = Vec::new();
+    for ((tenant, key), state) in &resident.keys {
+        let used = || {
+            resident
+                .key_leased
+                .get(&(*tenant, key.clone()))
+                .copied()
+                .unwrap_or(0)
+        };
+        if state.parked == 0 || state.max_leased.is_some_and(|max| used() >= max) {
+            continue;
+        }
+        let Some(row) = resident.tenants.get(tenant) else {
+            continue;
+        };
+        commands.push(AdminCommand::PutKey(PutKey {
+            tenant: row.id.clone(),
+            key: key.clone(),
+            max_leased: state.max_leased,
+            rate: state.rate,
+        }));
+        if commands.len() >= PROMOTE_MAX {
+            break;
+        }
+    }
+    commands
 }
 
 /// The command that lifts a pause whose time is over.

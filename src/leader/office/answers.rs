@@ -128,14 +128,18 @@ impl Office {
             self.dirty.insert(queue);
             match results.next() {
                 Some(GrantResult::Granted(one)) => {
-                    self.admission.granted(queue, tenant);
+                    self.dirty.extend(self.admission.granted(queue, tenant));
                     granted.push(*one);
                 }
                 Some(GrantResult::Refused { why, .. }) => {
                     refused += 1;
-                    self.admission.refused(&resident, self.now, item, Some(why));
+                    let free = self.admission.refused(&resident, self.now, item, Some(why));
+                    self.dirty.extend(free);
                 }
-                None => self.admission.refused(&resident, self.now, item, None),
+                None => {
+                    let free = self.admission.refused(&resident, self.now, item, None);
+                    self.dirty.extend(free);
+                }
             }
         }
         drop(resident);

@@ -95,6 +95,7 @@ impl Office {
             Effect::ReviewAdmission => {
                 self.dirty.extend(self.admission.review(resident));
                 self.next_pause_end = Some(self.now);
+                self.promoting = true;
             }
             // The sink has told the waiters already.
             Effect::AnnounceFinal { .. } => {}
@@ -144,11 +145,6 @@ impl Office {
                 }
             }
             Message::Swept(swept) => self.take_sweep(swept),
-            Message::Found(entries) => {
-                for entry in entries {
-                    self.due.arm(entry);
-                }
-            }
             Message::Failed(fault) => self.ended = Some(Ended::Unfit(fault.to_string())),
         }
     }

@@ -1,6 +1,7 @@
 //! What becomes due: firing, expiry, housekeeping, and when to wake next.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -18,6 +19,8 @@ use crate::state::resident::LeaseKey;
 use crate::store::due::{DueEntry, Level};
 use crate::time::{Millis, Timestamp};
 
+/// How often a raised limit lets more parked work in.
+const PROMOTE_EVERY: Duration = Duration::from_millis(100);
 /// Plan jobs at once.
 const PLAN_JOBS: usize = 2;
 
@@ -40,6 +43,7 @@ impl Office {
         self.process_due();
         self.expire();
         self.lift_pauses();
+        self.promote_parked();
         self.show_gauges();
     }
 
@@ -150,6 +154,20 @@ impl Office {
         };
         for scope in over {
             self.push_urgent(Command::Admin(sweeps::lift(scope)), Origin::Nobody);
+        }
+    }
+
+    /// Promotes parked work that a raised limit lets in: apply does so in bounded steps, and this repeats them.
+    fn promote_parked(&mut self) {
+        let now = Instant::now();
+        if !self.promoting || now < self.next_promotion {
+            return;
+        }
+        self.next_promotion = now + PROMOTE_EVERY;
+        let commands = sweeps::promotions(&self.shared.replica.resident());
+        self.promoting = !commands.is_empty();
+        for command in commands {
+            self.push_urgent(Command::Admin(command), Origin::Nobody);
         }
     }
 

@@ -274,7 +274,7 @@ async fn ten_thousand_pollers_cost_no_more_than_their_answers() {
         ));
         polls.push(tokio::runtime::Handle::current().spawn(poll));
     }
-    cluster.pass(100).await;
+    cluster.pass(600).await;
     assert_eq!(value(&leader, "leader_claims_waiting"), 10_000.0);
     let before = cluster.witness(|w| w.entries);
     submit(&leader, "work", START, 2_000).await;

@@ -1,7 +1,7 @@
 //! What becomes due: when, in what order, how often.
 
 use super::*;
-use crate::command::admin::{AdminCommand, PauseScope, PutTenant, SetPause};
+use crate::command::admin::{AdminCommand, PauseScope, PutKey, PutTenant, SetPause};
 use crate::command::schedules::PauseSchedule;
 use crate::leader::testing::START;
 use crate::model::policy::{Overlap, PauseInfo};
@@ -272,6 +272,51 @@ async fn a_paused_tenant_skips_and_a_timed_pause_is_lifted() {
     let resident = cluster.replica();
     let tenant = resident.resident().tenants[&TenantNo::DEFAULT].clone();
     assert_eq!(tenant.paused, None, "lifted, not only overtaken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raised_limit_lets_all_parked_work_in() {
+    let cluster = Cluster::one(32).await;
+    let leader = cluster.leader().await;
+    let put_key = |max_leased| {
+        let key = PutKey {
+            tenant: TenantId::default_tenant(),
+            key: "narrow".into(),
+            max_leased,
+            rate: None,
+        };
+        leader.submit(vec![envelope(Command::Admin(AdminCommand::PutKey(key)))])
+    };
+    put_key(Some(1)).await.expect("an answer");
+    let mut narrow = template();
+    narrow.concurrency_key = Some("narrow".into());
+    // One holds the only slot, so that the others park.
+    leader
+        .submit(vec![submission(&queue("work"), START, narrow.clone())])
+        .await
+        .expect("ok");
+    let held = leader
+        .claim(a_claim(&worker("w"), "work", 1, Millis::secs(1)))
+        .await;
+    assert_eq!(held.expect("an answer").leases.len(), 1);
+    let many = (0..1_000)
+        .map(|_| submission(&queue("work"), START, narrow.clone()))
+        .collect();
+    leader.submit(many).await.expect("an answer");
+    let parked = || {
+        let resident = cluster.replica();
+        let resident = resident.resident();
+        resident.keys.values().map(|key| key.parked).sum::<u64>()
+    };
+    assert_eq!(parked(), 1_000);
+    put_key(Some(2_000)).await.expect("an answer");
+    cluster.pass(3_000).await;
+    assert_eq!(parked(), 0);
+    let claimed = leader
+        .claim(a_claim(&worker("w"), "work", 250, Millis::secs(1)))
+        .await;
+    assert_eq!(claimed.expect("an answer").leases.len(), 250);
+    cluster.check();
 }
 
 #[tokio::test(start_paused = true)]
