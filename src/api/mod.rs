@@ -63,9 +63,9 @@ pub struct ApiConfig {
     /// Only names of this machine are accepted in `Host`: set when the node listens on loopback without
     /// authentication, so that a web page cannot reach it under a name of its own.
     pub loopback_only: bool,
-    /// Most requests in hand that do not wait; more are answered 503.
+    /// Most requests in hand that do not wait; more are answered 429.
     pub in_flight_max: usize,
-    /// Most requests that wait for work or results; more are answered 503.
+    /// Most requests that wait for work or results; more are answered 429.
     pub waiting_max: usize,
 }
 

@@ -93,8 +93,8 @@ codes! {
     QuotaExceeded: "quota_exceeded", 429, true, "A quota is used up.";
     QuotaReached: "quota_reached", 403, false, "A quota on stored objects is used up.";
     QueueNotAllowed: "queue_not_allowed", 403, false, "The tenant may not use the queue.";
-    TooManyRequests: "too_many_requests", 503, true, "The node has too many requests in hand.";
-    Overloaded: "overloaded", 503, true, "Too much work waits to be written.";
+    TooManyRequests: "too_many_requests", 429, true, "The node has too many requests in hand.";
+    Overloaded: "overloaded", 429, true, "Too much work waits to be written.";
     NoLeader: "no_leader", 503, true, "No leader is known or in office now.";
     NoQuorum: "no_quorum", 503, true, "No majority of the nodes answered in time.";
     IndexNotReached: "index_not_reached", 503, true, "This node has not applied the wanted index in time.";

@@ -229,11 +229,18 @@ impl Scheduler for DirectScheduler {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        vec![Figure {
-            name: "fired_total",
-            labels: vec![("queue", "default".into())],
-            value: 3.0,
-        }]
+        let figure = |name, labels, value| Figure {
+            name,
+            labels,
+            value,
+        };
+        vec![
+            figure("fired_total", vec![("queue", "default".into())], 3.0),
+            figure("late_seconds_bucket", vec![("le", "1".into())], 2.0),
+            figure("late_seconds_bucket", vec![("le", "+Inf".into())], 4.0),
+            figure("late_seconds_sum", Vec::new(), 2.5),
+            figure("late_seconds_count", Vec::new(), 4.0),
+        ]
     }
 }
 

@@ -1,5 +1,6 @@
 //! Health, metrics, bounds, the contract and its page, previews of retries, the development clock.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::Api;
@@ -11,6 +12,7 @@ use crate::api::problem::{Code, Error};
 use crate::api::reads::backlog;
 use crate::api::reply::Reply;
 use crate::api::routes::{Route, handler};
+use crate::leader::Figure;
 use crate::model::policy::RetryPolicy;
 use crate::raft::Role;
 use crate::wire;
@@ -330,19 +332,35 @@ fn state_figures(api: &Api, page: &mut Page) {
     }
 }
 
+/// The parts of a histogram in the leader's figures.
+const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
+
 fn leader_figures(api: &Api, page: &mut Page) {
-    let mut figures = api.scheduler.figures();
-    figures.sort_by(|a, b| a.name.cmp(b.name));
-    let mut last = "";
-    for figure in &figures {
-        if figure.name != last {
-            let kind = match figure.name.ends_with("_total") {
-                true => "counter",
-                false => "gauge",
-            };
-            page.family(figure.name, kind, "Of the leader.");
-            last = figure.name;
+    let figures = api.scheduler.figures();
+    let histograms: BTreeSet<&str> = figures
+        .iter()
+        .filter_map(|figure| figure.name.strip_suffix("_bucket"))
+        .collect();
+    let family = |name: &'static str| {
+        let base = PARTS.iter().find_map(|part| name.strip_suffix(part));
+        match base.filter(|base| histograms.contains(base)) {
+            Some(base) => (base, "histogram"),
+            None if name.ends_with("_total") => (name, "counter"),
+            None => (name, "gauge"),
         }
-        page.line(figure.name, &figure.labels, &figure.value.to_string());
+    };
+    // Lines of one family must stand together; inside it the leader's own order stays.
+    let mut families: BTreeMap<(&str, &str), Vec<&Figure>> = BTreeMap::new();
+    for figure in &figures {
+        families
+            .entry(family(figure.name))
+            .or_default()
+            .push(figure);
+    }
+    for ((name, kind), figures) in families {
+        page.family(name, kind, "Of the leader.");
+        for figure in figures {
+            page.line(figure.name, &figure.labels, &figure.value.to_string());
+        }
     }
 }

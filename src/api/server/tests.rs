@@ -187,7 +187,7 @@ async fn over_the_bound_of_requests_in_hand_callers_are_told_when_to_come_back()
                 &get("/v1/tenants/default/executions/e?wait_ms=1", ""),
             )
             .await;
-            if answer.starts_with("HTTP/1.1 503") {
+            if answer.starts_with("HTTP/1.1 429") {
                 break answer;
             }
         }

@@ -328,6 +328,8 @@ async fn health_readiness_and_figures_are_served() {
     for line in [
         "punctual_fired_total{queue=\"default\"} 3",
         "punctual_executions{queue=\"default\",state=\"ready\"} 0",
+        "# TYPE punctual_late_seconds histogram",
+        "punctual_late_seconds_bucket{le=\"+Inf\"} 4",
         "punctual_raft_is_leader 1",
         "punctual_http_requests_total{route=\"readiness\",status=\"200\"} 1",
     ] {
