@@ -95,60 +95,7 @@ impl Witness {
         // Leases that live as the entry goes on.
         let mut live = before.leases.clone();
         for (envelope, outcome) in before.batch.commands.iter().zip(&answer.outcomes) {
-            match (&envelope.command, outcome) {
-                (Command::Schedule(ScheduleCommand::Fire(fire)), Outcome::Fired { .. }) => {
-                    let schedule = (fire.tenant, fire.id.clone(), fire.seen.incarnation);
-                    seen.steps(&schedule, &fire.steps);
-                    counters.add("fired", 1);
-                }
-                (Command::Lease(LeaseCommand::Grant(_)), Outcome::Granted(results)) => {
-                    for result in results {
-                        let GrantResult::Granted(granted) = result else {
-                            counters.add("grants_refused", 1);
-                            continue;
-                        };
-                        let lease = &granted.lease;
-                        counters.add("granted", 1);
-                        seen.grant(lease, live.insert(lease.execution.clone(), lease.clone()));
-                    }
-                }
-                (Command::Lease(LeaseCommand::Report(report)), Outcome::Reported(results)) => {
-                    for (item, result) in report.items.iter().zip(results) {
-                        seen.report(
-                            item.lease.fencing_token,
-                            &item.lease.execution,
-                            &item.action,
-                            result,
-                        );
-                        match result {
-                            ReportResult::LeaseLost { .. } => counters.add("stale_tokens", 1),
-                            ReportResult::Ok { state, .. } if *state != ExecutionState::Leased => {
-                                live.remove(&item.lease.execution);
-                            }
-                            ReportResult::Ok { .. } => {}
-                        }
-                    }
-                }
-                (Command::Lease(LeaseCommand::Expire(expire)), Outcome::Processed { done }) => {
-                    counters.add("lease_expiries", u64::from(*done));
-                    for item in &expire.items {
-                        live.remove(&item.lease.execution);
-                    }
-                }
-                (Command::Lease(LeaseCommand::Revoke(revoke)), Outcome::Processed { done }) => {
-                    counters.add("leases_given_back", u64::from(*done));
-                    for item in &revoke.items {
-                        live.remove(&item.lease.execution);
-                    }
-                }
-                (Command::Execution(_), _) => {
-                    // A cancel ends a lease; nothing else of this area touches one.
-                    for id in named(&envelope.command) {
-                        live.remove(id);
-                    }
-                }
-                _ => {}
-            }
+            seen.command(&mut live, &envelope.command, outcome, counters);
         }
         seen.expiries(replica, before, answer.now);
     }
@@ -160,6 +107,70 @@ impl Witness {
 }
 
 impl Seen {
+    /// One command with its outcome; `live` is what lives as the entry goes on.
+    fn command(
+        &mut self,
+        live: &mut BTreeMap<ExecutionId, Lease>,
+        command: &Command,
+        outcome: &Outcome,
+        counters: &Counters,
+    ) {
+        match (command, outcome) {
+            (Command::Schedule(ScheduleCommand::Fire(fire)), Outcome::Fired { .. }) => {
+                let schedule = (fire.tenant, fire.id.clone(), fire.seen.incarnation);
+                self.steps(&schedule, &fire.steps);
+                counters.add("fired", 1);
+            }
+            (Command::Lease(LeaseCommand::Grant(_)), Outcome::Granted(results)) => {
+                for result in results {
+                    let GrantResult::Granted(granted) = result else {
+                        counters.add("grants_refused", 1);
+                        continue;
+                    };
+                    let lease = &granted.lease;
+                    counters.add("granted", 1);
+                    self.grant(lease, live.insert(lease.execution.clone(), lease.clone()));
+                }
+            }
+            (Command::Lease(LeaseCommand::Report(report)), Outcome::Reported(results)) => {
+                for (item, result) in report.items.iter().zip(results) {
+                    self.report(
+                        item.lease.fencing_token,
+                        &item.lease.execution,
+                        &item.action,
+                        result,
+                    );
+                    match result {
+                        ReportResult::LeaseLost { .. } => counters.add("stale_tokens", 1),
+                        ReportResult::Ok { state, .. } if *state != ExecutionState::Leased => {
+                            live.remove(&item.lease.execution);
+                        }
+                        ReportResult::Ok { .. } => {}
+                    }
+                }
+            }
+            (Command::Lease(LeaseCommand::Expire(expire)), Outcome::Processed { done }) => {
+                counters.add("lease_expiries", u64::from(*done));
+                for item in &expire.items {
+                    live.remove(&item.lease.execution);
+                }
+            }
+            (Command::Lease(LeaseCommand::Revoke(revoke)), Outcome::Processed { done }) => {
+                counters.add("leases_given_back", u64::from(*done));
+                for item in &revoke.items {
+                    live.remove(&item.lease.execution);
+                }
+            }
+            (Command::Execution(_), _) => {
+                // A cancel ends a lease; nothing else of this area touches one.
+                for id in named(command) {
+                    live.remove(id);
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn steps(&mut self, schedule: &(TenantNo, ScheduleId, u64), steps: &[Step]) {
         for step in steps {
             if let Step::Create { planned, .. } = step {
