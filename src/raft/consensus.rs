@@ -17,7 +17,7 @@ use super::message::{Reply, Request};
 use super::node::{RaftNode, Shared};
 use super::runtime::NodeRuntime;
 use super::transport::{Lane, PeerError};
-use super::types::Types;
+use super::types::{EntryId, Types};
 use super::{
     BarrierError, Committed, Consensus, ConsensusStatus, Forward, ForwardError, MembershipError,
     NodeAddress, ProposeError,
@@ -53,8 +53,27 @@ impl<R: NodeRuntime> Shared<R> {
         keep_as_learner: bool,
     ) -> Result<(), MembershipError> {
         match self.raft.change_membership(change, keep_as_learner).await {
-            Ok(_) => Ok(()),
+            Ok(changed) => {
+                self.shown(&changed.log_id).await;
+                Ok(())
+            }
             Err(error) => Err(refusal(&error)),
+        }
+    }
+
+    /// Waits until the status shows members at least as new as entry `id`: the answer to a change may come first.
+    async fn shown(&self, id: &EntryId) {
+        let mut watching = self.raft.metrics();
+        while watching
+            .borrow_watched()
+            .membership_config
+            .log_id()
+            .as_ref()
+            < Some(id)
+        {
+            if watching.changed().await.is_err() {
+                return;
+            }
         }
     }
 }
