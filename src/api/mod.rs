@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use crate::api::idempotency::UnderWay;
 use crate::api::locks::Locks;
@@ -98,6 +99,7 @@ pub struct Api {
     under_way: UnderWay,
     locks: Locks,
     stopping: AtomicBool,
+    stop_told: Notify,
 }
 
 impl std::ops::Deref for Api {
@@ -122,6 +124,7 @@ impl Api {
             under_way: UnderWay::default(),
             locks: Locks::default(),
             stopping: AtomicBool::new(false),
+            stop_told: Notify::new(),
         })
     }
 
@@ -131,9 +134,21 @@ impl Api {
         &self.routes
     }
 
-    /// From now on `/readyz` says that the node stops. Requests in hand are finished.
+    /// From now on `/readyz` says that the node stops, and requests that wait for work or a result are told to go
+    /// elsewhere. Others in hand are finished.
     pub fn begin_stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.stop_told.notify_waiters();
+    }
+
+    /// Resolves when the stop has begun.
+    async fn stop_begun(&self) {
+        let mut told = std::pin::pin!(self.stop_told.notified());
+        // Listening before looking, so that a stop between the two is not missed.
+        told.as_mut().enable();
+        if !self.is_stopping() {
+            told.await;
+        }
     }
 
     fn is_stopping(&self) -> bool {

@@ -175,9 +175,11 @@ async fn answer(
     id: &str,
 ) -> Result<Reply, Error> {
     reading::check(&shared.api, &request)?;
-    let slots = match reading::may_wait(&request) {
-        true => &shared.waiting,
-        false => &shared.in_flight,
+    let waits = reading::may_wait(&request);
+    let slots = if waits {
+        &shared.waiting
+    } else {
+        &shared.in_flight
     };
     let _slot = slots.try_acquire().map_err(|_| {
         Error::new(
@@ -186,7 +188,18 @@ async fn answer(
         )
     })?;
     let request = reading::read(&shared.api, request, id.to_owned(), shared.config.body).await?;
-    Ok(shared.api.answer(request, Origin::Client).await)
+    let answered = shared.api.answer(request, Origin::Client);
+    if !waits {
+        return Ok(answered.await);
+    }
+    tokio::select! {
+        biased;
+        reply = answered => Ok(reply),
+        // A grant that was under way is undone: its lease spends no attempt.
+        () = shared.api.stop_begun() => {
+            Err(Error::new(Code::Stopping, "the node is stopping; ask another one"))
+        }
+    }
 }
 
 fn to_response(reply: Reply) -> Response<Full<Bytes>> {

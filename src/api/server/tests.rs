@@ -224,20 +224,35 @@ async fn over_the_bound_of_requests_in_hand_callers_are_told_when_to_come_back()
 }
 
 #[tokio::test]
-async fn a_stop_finishes_what_is_in_hand() {
+async fn a_stop_finishes_what_is_in_hand_and_sends_away_who_waits() {
     let node = Node::leading();
     let running = running(&node, ServerConfig::default()).await;
     let body = r#"{"execution_id":"e","kind":"a"}"#;
     node.ask("POST", "/v1/tenants/default/executions", body)
         .await
         .must(201);
-    let mut stream = TcpStream::connect(running.address).await.unwrap();
-    let wait = get("/v1/tenants/default/executions/e?wait_ms=400", "");
-    stream.write_all(wait.as_bytes()).await.unwrap();
+    let mut waiting = TcpStream::connect(running.address).await.unwrap();
+    let wait = get("/v1/tenants/default/executions/e?wait_ms=60000", "");
+    waiting.write_all(wait.as_bytes()).await.unwrap();
+    let mut working = TcpStream::connect(running.address).await.unwrap();
+    let rule = r#"{"rule":{"every":"1h"}}"#;
+    let head = format!(
+        "POST /v1/schedules:preview HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        rule.len()
+    );
+    working.write_all(head.as_bytes()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     running.stop.send(()).unwrap();
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
+    waiting.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(
+        answer.contains("stopping") && answer.contains("retry-after"),
+        "{answer}"
+    );
+    working.write_all(rule.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    working.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     running.ended.await.unwrap();
     assert!(TcpStream::connect(running.address).await.is_err());
