@@ -1,5 +1,7 @@
 //! The binary as a shell sees it: exit codes, streams, colours, broken pipes.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::process::{Command, Output, Stdio};
 
 fn punctual(words: &[&str]) -> Command {

@@ -10,17 +10,18 @@
 mod deadline;
 mod reading;
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::{Response, StatusCode};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use hyper::StatusCode;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -139,16 +140,7 @@ fn connection(
     }
     let activity = Activity::default();
     let io = TokioIo::new(Timed::new(stream, activity.clone(), shared.config));
-    let service = hyper::service::service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        // Lives until the answer is handed over, or until the caller hangs up.
-        let busy = activity.begin();
-        async move {
-            let answer = respond(&shared, request).await;
-            drop(busy);
-            Ok::<_, Infallible>(answer)
-        }
-    });
+    let service = TowerToHyperService::new(front(shared, activity));
     let mut builder = hyper::server::conn::http1::Builder::new();
     // The deadline is that of `Timed`, which tells an idle connection from a slow head.
     builder.header_read_timeout(None).max_buf_size(64 * 1024);
@@ -160,20 +152,32 @@ fn connection(
     }
 }
 
-async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
+/// The axum router of one connection. Every path goes to one handler: calls are told apart by the table of
+/// [`super::routes`], because their paths end in actions (`{id}:pause`) and because a request that is forwarded to the
+/// leader must stay whole until then.
+fn front(shared: Arc<Shared>, activity: Activity) -> Router {
+    Router::new()
+        .fallback(respond)
+        .layer(Extension(activity))
+        .with_state(shared)
+}
+
+async fn respond(
+    State(shared): State<Arc<Shared>>,
+    Extension(activity): Extension<Activity>,
+    request: Request,
+) -> Response {
+    // Lives until the answer is handed over, or until the caller hangs up.
+    let _busy = activity.begin();
     let id = reading::request_id(&shared.api, &request);
-    let reply = match answer(shared, request, &id).await {
+    let reply = match answer(&shared, request, &id).await {
         Ok(reply) => reply,
         Err(error) => Reply::problem(&error, &id).with("x-request-id", id),
     };
     to_response(reply)
 }
 
-async fn answer(
-    shared: &Shared,
-    request: hyper::Request<Incoming>,
-    id: &str,
-) -> Result<Reply, Error> {
+async fn answer(shared: &Shared, request: Request, id: &str) -> Result<Reply, Error> {
     reading::check(&shared.api, &request)?;
     let waits = reading::may_wait(&request);
     let slots = if waits {
@@ -202,7 +206,7 @@ async fn answer(
     }
 }
 
-fn to_response(reply: Reply) -> Response<Full<Bytes>> {
+fn to_response(reply: Reply) -> Response {
     let mut builder = Response::builder().status(reply.status);
     if !reply.content_type.is_empty() {
         builder = builder.header("content-type", reply.content_type);
@@ -211,12 +215,14 @@ fn to_response(reply: Reply) -> Response<Full<Bytes>> {
         builder = builder.header(name, value);
     }
     builder = builder.header("x-content-type-options", "nosniff");
-    builder.body(Full::new(reply.body)).unwrap_or_else(|error| {
-        tracing::error!(%error, "an answer has a header that is none");
-        let mut plain = Response::new(Full::new(Bytes::new()));
-        *plain.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        plain
-    })
+    builder
+        .body(Body::from(reply.body))
+        .unwrap_or_else(|error| {
+            tracing::error!(%error, "an answer has a header that is none");
+            let mut plain = Response::new(Body::empty());
+            *plain.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            plain
+        })
 }
 
 #[cfg(test)]

@@ -4,14 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
 
 use crate::api::Api;
 use crate::api::call::{HEADERS, Request};
 use crate::api::problem::{Code, Error, LimitMet};
 use crate::wire::limits;
 
-type Head<'a> = &'a hyper::Request<Incoming>;
+type Head<'a> = &'a axum::extract::Request;
 
 /// The caller's own id of the request when it is usable, else a new one.
 pub(super) fn request_id(api: &Api, request: Head<'_>) -> String {
@@ -112,7 +111,7 @@ fn too_large(length: u64) -> Error {
 /// `request_timeout`, `body_too_large`, `malformed_request`.
 pub(super) async fn read(
     api: &Api,
-    request: hyper::Request<Incoming>,
+    request: axum::extract::Request,
     request_id: String,
     deadline: Duration,
 ) -> Result<Request, Error> {
