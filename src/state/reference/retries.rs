@@ -30,7 +30,14 @@ pub(super) fn take(rate: &RateLimit, tat_ns: u64, now: Timestamp) -> Result<u64,
     let per_ns = i128::from(rate.per.0) * 1_000_000;
     let count = i128::from(rate.count);
     let interval = (per_ns + count - 1) / count;
-    let tat = i128::from(tat_ns).max(now_ns);
+    // Up to 100 ms of lateness is kept, so that the delay of entries does not eat into the rate.
+    let late = now_ns - i128::from(tat_ns);
+    let keeps = (0..=100_000_000).contains(&late);
+    let tat = if keeps {
+        i128::from(tat_ns)
+    } else {
+        i128::from(tat_ns).max(now_ns)
+    };
     // It conforms when it comes no earlier than `burst` intervals before the arrival time that it leads to.
     let earliest = tat - interval * (i128::from(rate.burst) - 1);
     if now_ns >= earliest {
