@@ -99,6 +99,7 @@ fn agree(seed: u64, len: usize, real: &Real) -> Result<Tally, TestCaseError> {
     }
     let report = verify(real.view()).expect("verifies");
     prop_assert_eq!(report.problems, Vec::new());
+    tally.add_ends(&model);
     Ok(tally)
 }
 
@@ -113,6 +114,17 @@ impl Tally {
             let words = text.split(|c: char| !c.is_ascii_alphanumeric());
             for word in words.filter(|w| w.starts_with(|c: char| c.is_ascii_uppercase())) {
                 *self.0.entry(word.to_owned()).or_default() += 1;
+            }
+        }
+    }
+}
+
+impl Tally {
+    /// How executions ended: an expiry tells no reason in its outcome.
+    fn add_ends(&mut self, model: &Model) {
+        for record in model.history.values() {
+            if let Record::Final(done) = record {
+                *self.0.entry(format!("{:?}", done.reason)).or_default() += 1;
             }
         }
     }
