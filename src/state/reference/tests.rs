@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use super::generate::{self, Dice};
-use super::{Model, observe};
+use super::{Model, Record, observe};
 use crate::command::Batch;
 use crate::command::codec;
 use crate::command::outcome::Outcome;
