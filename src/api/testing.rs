@@ -26,7 +26,7 @@ use crate::leader::planner;
 use crate::leader::{Answer, Claim, Claimed, Figure, Reported, Scheduler, Unavailable, WorkerSeen};
 use crate::raft::{
     BarrierError, Committed, Consensus, ConsensusStatus, Forward, ForwardError, MembershipError,
-    NodeAddress, ProposeError, Role,
+    NodeAddress, PeerClock, ProposeError, Role,
 };
 use crate::rt::TokioRuntime;
 use crate::state::machine::{CommittedEntry, Machine as _, Payload, Position};
@@ -277,6 +277,10 @@ impl Consensus for SaidConsensus {
         self.barriers.fetch_add(1, Ordering::SeqCst);
         let said = self.barrier.lock().clone();
         futures::future::ready(said.map_or(Ok(1), Err)).boxed()
+    }
+
+    fn peer_clocks(&self) -> Vec<PeerClock> {
+        Vec::new()
     }
 
     fn status(&self) -> ConsensusStatus {

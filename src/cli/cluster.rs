@@ -132,10 +132,16 @@ fn show(cluster: &Cluster, output: &Output) {
                 m.api.clone(),
                 m.peer.clone(),
                 number(m.replicated_index),
+                m.clock_ahead_ms
+                    .map(|ms| format!("{ms:+} ms"))
+                    .unwrap_or_default(),
             ]
         })
         .collect();
-    output.table(&["NODE", "ROLE", "API", "PEER", "REPLICATED"], &rows);
+    output.table(
+        &["NODE", "ROLE", "API", "PEER", "REPLICATED", "CLOCK"],
+        &rows,
+    );
     if cluster.joint {
         output.note("a change of members is under way");
     }

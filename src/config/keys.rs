@@ -92,6 +92,19 @@ pub const KEYS: &[Key] = &[
         )
     },
     Key {
+        default: "\"500ms\"",
+        range: "50ms to 1m",
+        scope: Scope::Cluster,
+        set: |c, v| span(v, 50, 60_000).map(|d| c.max_clock_skew = d),
+        ..key(
+            "max_clock_skew",
+            &[
+                "How far the nodes' wall clocks may be apart, or one may leap, before the others' clocks",
+                "decide who is right: a leader against a majority of them steps down.",
+            ],
+        )
+    },
+    Key {
         default: "1",
         range: "1 to 1,000,000",
         set: |c, v| integer(v, 1, 1_000_000).map(|n| c.node_id = n),

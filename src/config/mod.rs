@@ -30,6 +30,8 @@ pub struct ServeConfig {
     pub dev: bool,
     /// Where replicated time comes from; [`ClockMode::Manual`] only with `dev`.
     pub clock: ClockMode,
+    /// How far wall clocks may be apart, or leap, before the cluster asks who is right.
+    pub max_clock_skew: Duration,
     /// This node's number, unique in the cluster for ever; at least 1.
     pub node_id: u64,
     /// Name of the cluster; nodes of another name are refused.
@@ -152,6 +154,7 @@ impl Default for ServeConfig {
         Self {
             dev: false,
             clock: ClockMode::System,
+            max_clock_skew: Duration::from_millis(500),
             node_id: 1,
             cluster_name: "punctual".into(),
             data_dir: PathBuf::from("./punctual-data"),

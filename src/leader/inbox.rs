@@ -171,7 +171,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds effects; drops them when closed or over the bound.
+    /// Adds effects; drops them when closed or over the bound. Wakes nobody: in a term of office every entry that is
+    /// applied is the office's own, and its answer, which comes right after, does.
     pub fn deliver(&self, effects: Vec<Effect>) {
         let mut state = self.state.lock();
         if !state.open {
@@ -182,8 +183,6 @@ impl Inbox {
         } else {
             state.effects.extend(effects);
         }
-        drop(state);
-        self.notify.notify_one();
     }
 
     /// Notes that effects were lost (the state was replaced).

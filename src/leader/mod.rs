@@ -19,6 +19,7 @@ pub mod handle;
 pub mod inbox;
 pub mod lines;
 mod office;
+pub mod peer_clocks;
 pub mod planner;
 pub mod proposer;
 pub mod rules;

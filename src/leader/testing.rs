@@ -24,7 +24,7 @@ use crate::leader::rules::ZoneReleases;
 use crate::leader::{Leader, LeaderParts, LeaderSettings, Scheduler};
 use crate::raft::{
     BarrierError, Changes, Committed, Consensus, ConsensusStatus, MembershipError, NodeAddress,
-    ProposeError, Role,
+    PeerClock, ProposeError, Role,
 };
 use crate::rt::{Runtime, TaskHandle};
 use crate::state::machine::{CommittedEntry, Machine, Payload, Position};
@@ -244,6 +244,10 @@ impl Consensus for FakeConsensus {
     fn read_barrier(&self) -> BoxFuture<'static, Result<u64, BarrierError>> {
         let committed = self.shared.log.lock().committed;
         Box::pin(async move { Ok(committed) })
+    }
+
+    fn peer_clocks(&self) -> Vec<PeerClock> {
+        Vec::new()
     }
 
     fn status(&self) -> ConsensusStatus {

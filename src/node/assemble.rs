@@ -18,7 +18,7 @@ use crate::api::{Api, ApiConfig, DevClock, Parts};
 use crate::calendar::ZoneData;
 use crate::config::{ClockMode, ServeConfig};
 use crate::fault::Fault;
-use crate::leader::clock::NoPeers;
+use crate::leader::peer_clocks::MeasuredClocks;
 use crate::leader::rules::ZoneReleases;
 use crate::leader::{Leader, LeaderParts, LeaderSettings, Scheduler};
 use crate::node::clock::ManualClock;
@@ -36,7 +36,7 @@ use crate::store::log::LogStore;
 use crate::store::log::identity::Identity;
 use crate::store::log::rocks::RocksLog;
 use crate::store::{RocksMemory, RocksStore, StateStore};
-use crate::time::{Clock, Timestamp};
+use crate::time::{Clock, Millis, Timestamp};
 
 /// How long a planned stop waits for another node to take the lead.
 const HAND_OVER: Duration = Duration::from_secs(3);
@@ -56,13 +56,19 @@ pub(super) async fn serve(
     let late = Arc::new(LateForwards::default());
     let raft = start_raft(&config, data, &replica, &late, raft_rt, raft_handle).await?;
     let zones = ZoneData::bundled();
+    let settings = leader_settings(&config);
+    let peers = MeasuredClocks::new(
+        Arc::clone(&raft.node) as Arc<dyn Consensus>,
+        rt.clock(),
+        settings.clock_skew_max,
+    );
     let leader = Leader::start(LeaderParts {
         consensus: Arc::clone(&raft.node) as Arc<dyn Consensus>,
         replica: Arc::clone(&replica),
         runtime: Arc::clone(&rt),
         zones: ZoneReleases::bundled(),
-        peers: Arc::new(NoPeers),
-        settings: leader_settings(&config),
+        peers: Arc::new(peers),
+        settings,
     });
     let on_fault: upkeep::OnFault = Arc::new(|fault| end_process(fault));
     let keeping = upkeep::keep(Arc::clone(&replica), Arc::clone(&rt), on_fault);
@@ -254,6 +260,7 @@ fn raft_settings(config: &ServeConfig) -> RaftSettings {
         snapshot_log_bytes: config.snapshot.log_bytes,
         snapshot_interval_ms: ms(config.snapshot.interval),
         log_tail_bytes: config.snapshot.log_tail_bytes,
+        clock_skew_max_ms: ms(config.max_clock_skew),
         ..RaftSettings::default()
     }
 }
@@ -263,6 +270,9 @@ fn leader_settings(config: &ServeConfig) -> LeaderSettings {
     LeaderSettings {
         commands_max: count(config.bounds.queued_commands_max),
         claims_max: count(config.bounds.waiting_claims_max),
+        clock_skew_max: Millis(
+            u64::try_from(config.max_clock_skew.as_millis()).unwrap_or(u64::MAX),
+        ),
         ..LeaderSettings::new(config.node_id)
     }
 }

@@ -20,7 +20,7 @@ use super::transport::{Lane, PeerError};
 use super::types::{EntryId, Types};
 use super::{
     BarrierError, Committed, Consensus, ConsensusStatus, Forward, ForwardError, MembershipError,
-    NodeAddress, ProposeError,
+    NodeAddress, PeerClock, ProposeError,
 };
 
 /// Largest forwarded request or answer.
@@ -213,6 +213,10 @@ impl<R: NodeRuntime> Consensus for RaftNode<R> {
 
     fn status(&self) -> ConsensusStatus {
         self.shared.status()
+    }
+
+    fn peer_clocks(&self) -> Vec<PeerClock> {
+        self.shared.clocks.all()
     }
 
     fn changed(&self, seen: u64) -> BoxFuture<'static, u64> {

@@ -32,6 +32,8 @@ use crate::store::{Checkpoint, Staging};
 const APPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Entries applied in one call.
 const APPLY_ENTRIES_MAX: usize = 1024;
+/// Bytes of entries up to which apply is so short that moving other tasks off its thread would take longer.
+const APPLY_IN_PLACE_MAX: usize = 16 * 1024;
 /// Bytes copied at a time when an image of this node is installed on itself.
 const COPY_BYTES: usize = 1024 * 1024;
 
@@ -121,8 +123,13 @@ impl<R: NodeRuntime> MachineAdapter<R> {
 
     fn apply_chunk(&self, chunk: Chunk<R>) -> io::Result<()> {
         let count = chunk.entries.len();
-        let answers =
-            R::blocking(|| self.machine.apply(chunk.entries)).map_err(|f| io_error(&f))?;
+        let apply = || self.machine.apply(chunk.entries);
+        let answers = if chunk.bytes <= APPLY_IN_PLACE_MAX {
+            apply()
+        } else {
+            R::blocking(apply)
+        };
+        let answers = answers.map_err(|f| io_error(&f))?;
         if answers.len() != count {
             let fault = Fault::invariant("apply answered another number of entries than it got");
             return Err(io_error(&fault));

@@ -58,6 +58,8 @@ pub(super) enum Request {
     SnapshotEnd { session: u64 },
     /// A request of another node's API.
     Forward(Bytes),
+    /// What does your wall clock show?
+    Clock,
 }
 
 /// An answer.
@@ -89,6 +91,8 @@ pub(super) enum Reply {
     Installed(LogVote),
     /// Answer to a forwarded request.
     Forwarded(Bytes),
+    /// The wall clock, in milliseconds since the epoch.
+    Clock(i64),
     /// The node could not answer.
     Failed(String),
 }
@@ -246,6 +250,7 @@ impl Request {
                 w.bytes(bytes);
                 w
             }
+            Self::Clock => begin(9, 0),
         };
         Bytes::from(w.finish())
     }
@@ -316,6 +321,7 @@ impl Request {
             },
             7 => Self::SnapshotEnd { session: r.u64()? },
             8 => Self::Forward(r.bytes()?),
+            9 => Self::Clock,
             other => return Err(Fault::UnknownFormat(format!("peer request {other}"))),
         };
         r.end()?;
@@ -399,6 +405,11 @@ impl Reply {
                 w.bytes(bytes);
                 w
             }
+            Self::Clock(wall) => {
+                let mut w = begin(113, 0);
+                w.u64(wall.cast_unsigned());
+                w
+            }
             Self::Failed(why) => {
                 let mut w = begin(112, why.len());
                 w.text(why);
@@ -432,6 +443,7 @@ impl Reply {
             110 => Self::Installed(take_vote(&mut r)?),
             111 => Self::Forwarded(r.bytes()?),
             112 => Self::Failed(r.text()?),
+            113 => Self::Clock(r.u64()?.cast_signed()),
             other => return Err(Fault::UnknownFormat(format!("peer answer {other}"))),
         };
         r.end()?;

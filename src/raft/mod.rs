@@ -19,6 +19,7 @@ use crate::state::machine::{EntryAnswer, Position};
 
 mod barrier;
 mod changes;
+mod clocks;
 mod consensus;
 mod incoming;
 mod log;
@@ -38,6 +39,7 @@ mod types;
 mod upkeep;
 
 pub use changes::Changes;
+pub use clocks::PeerClock;
 pub use node::{NodeParts, RaftNode, StopHook};
 pub use runtime::NodeRuntime;
 
@@ -240,6 +242,9 @@ pub trait Consensus: Send + Sync + 'static {
 
     /// Resolves to the applied index once it is at least `index`.
     fn applied(&self, index: u64) -> BoxFuture<'static, Result<u64, BarrierError>>;
+
+    /// The other members' wall clocks as measured last, by node; the newest at most seconds old when they answer.
+    fn peer_clocks(&self) -> Vec<PeerClock>;
 
     /// Adds an empty node as a learner. Repeating it with the same address changes nothing.
     fn add_learner(

@@ -69,6 +69,7 @@ pub(super) struct Shared<R: NodeRuntime> {
     pub(super) forwards: Arc<dyn ForwardHandler>,
     pub(super) rt: Arc<dyn Runtime>,
     pub(super) changes: Changes,
+    pub(super) clocks: super::clocks::Clocks,
     recovered: AtomicBool,
     installs: AtomicU64,
 }
@@ -140,6 +141,7 @@ impl<R: NodeRuntime> RaftNode<R> {
             forwards: parts.forwards,
             rt: parts.rt,
             changes: Changes::default(),
+            clocks: super::clocks::Clocks::default(),
             recovered: AtomicBool::new(false),
             installs: AtomicU64::new(0),
         });
@@ -154,6 +156,7 @@ impl<R: NodeRuntime> RaftNode<R> {
             watch(&shared, parts.on_stop),
             recover(&shared),
             super::upkeep::start(&shared),
+            super::clocks::start(&shared),
             sweeping,
         ];
         let node = Self {
@@ -289,39 +292,55 @@ fn role<R: NodeRuntime>(metrics: &RaftMetrics<Types<R>>) -> Role {
 }
 
 /// Counts changes that others wait for, and calls the hook when Raft is gone.
+///
+/// The full metrics change several times an entry, those of the server only with what matters here: this task sleeps on
+/// the latter. Raft sends them first and the full ones, which [`Shared::status`] reads, right after.
 fn watch<R: NodeRuntime>(shared: &Arc<Shared<R>>, on_stop: StopHook) -> crate::rt::TaskHandle {
-    let mut metrics = shared.raft.metrics();
+    let mut full = shared.raft.metrics();
+    let mut server = shared.raft.server_metrics();
     let changes = shared.changes.clone();
     let task = async move {
         let mut seen = None;
         loop {
-            let (key, stopped) = {
-                let now = metrics.borrow_watched();
-                let key = (
-                    role::<R>(&now),
-                    now.current_term,
-                    now.current_leader,
-                    now.membership_config.clone(),
-                );
-                (key, now.running_state.clone().err())
+            let (now, stopped) = {
+                let metrics = full.borrow_watched();
+                (
+                    (
+                        metrics.state,
+                        metrics.vote,
+                        metrics.current_leader,
+                        metrics.membership_config.clone(),
+                    ),
+                    metrics.running_state.clone().err(),
+                )
             };
-            if seen.as_ref() != Some(&key) {
-                seen = Some(key);
+            let in_step = {
+                let metrics = server.borrow_watched();
+                metrics.state == now.0
+                    && metrics.vote == now.1
+                    && metrics.current_leader == now.2
+                    && metrics.membership_config == now.3
+            };
+            if seen.as_ref() != Some(&now) {
+                seen = Some(now);
                 changes.bump();
             }
             if let Some(fatal) = stopped {
+                changes.bump();
                 if !matches!(fatal, openraft::error::Fatal::Stopped) {
                     on_stop(&fatal.to_string());
                 }
                 return;
             }
-            // The sender is dropped without a last word only when the core has panicked.
-            if metrics.changed().await.is_err() {
-                let ended = metrics.borrow_watched().running_state.is_err();
+            let gone = if in_step {
+                server.changed().await.is_err()
+            } else {
+                full.changed().await.is_err()
+            };
+            // Both senders go together, after a last word on the full metrics unless the core has panicked.
+            if gone && full.borrow_watched().running_state.is_ok() {
                 changes.bump();
-                if !ended {
-                    on_stop("raft has panicked");
-                }
+                on_stop("raft has panicked");
                 return;
             }
         }

@@ -2,11 +2,14 @@
 //!
 //! Purpose: give each proposal its place when it is made, and tell exactly what became of it.
 //! Callers: [`super::node`](super).
-//! Invariants: one task hands proposals to Raft in the order of the calls; count and bytes in flight are bounded.
+//! Invariants: proposals reach Raft in the order of the calls; count and bytes in flight are bounded. A call hands its
+//! proposal to Raft itself when it can do so without waiting and nothing waits before it; otherwise one task does.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::alias::OneshotReceiverOf;
 use openraft::error::ClientWriteError;
@@ -15,7 +18,7 @@ use openraft::impls::leader_id_adv::LeaderId;
 use openraft::raft::ClientWriteResult;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::node::Shared;
+use super::node::{RaftOf, Shared};
 use super::runtime::NodeRuntime;
 use super::settings::PROPOSAL_BYTES_MAX;
 use super::types::{BatchBytes, Types, to_machine};
@@ -32,6 +35,10 @@ struct Queued<R: NodeRuntime> {
 
 /// The way in. Clones share it.
 pub(super) struct Proposals<R: NodeRuntime> {
+    raft: RaftOf<R>,
+    node: u64,
+    /// Proposals that the task has not handed to Raft yet.
+    waiting: Arc<AtomicUsize>,
     queue: mpsc::UnboundedSender<Queued<R>>,
     slots: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
@@ -40,6 +47,9 @@ pub(super) struct Proposals<R: NodeRuntime> {
 impl<R: NodeRuntime> Clone for Proposals<R> {
     fn clone(&self) -> Self {
         Self {
+            raft: self.raft.clone(),
+            node: self.node,
+            waiting: Arc::clone(&self.waiting),
             queue: self.queue.clone(),
             slots: Arc::clone(&self.slots),
             bytes: Arc::clone(&self.bytes),
@@ -50,21 +60,16 @@ impl<R: NodeRuntime> Clone for Proposals<R> {
 /// Starts the task that feeds Raft.
 pub(super) fn start<R: NodeRuntime>(shared: &Arc<Shared<R>>) -> (Proposals<R>, TaskHandle) {
     // Unbounded in type only: every item holds a slot and its bytes until it is answered or given up.
-    let (queue, mut waiting) = mpsc::unbounded_channel::<Queued<R>>();
+    let (queue, mut queued) = mpsc::unbounded_channel::<Queued<R>>();
     let raft = shared.raft.clone();
     let node = shared.id;
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let handed_over = Arc::clone(&waiting);
     let feed = async move {
-        while let Some(next) = waiting.recv().await {
-            let office = LeaderId {
-                term: next.term,
-                node_id: node,
-            };
-            let sent = raft
-                .write(BatchBytes(next.payload))
-                .with_leader(office)
-                .responder(next.responder)
-                .await;
-            if sent.is_err() {
+        while let Some(next) = queued.recv().await {
+            let sent = hand_over(&raft, node, next).await;
+            handed_over.fetch_sub(1, Ordering::Release);
+            if !sent {
                 return;
             }
         }
@@ -75,11 +80,27 @@ pub(super) fn start<R: NodeRuntime>(shared: &Arc<Shared<R>>) -> (Proposals<R>, T
         .proposal_bytes_max
         .clamp(PROPOSAL_BYTES_MAX, Semaphore::MAX_PERMITS);
     let proposals = Proposals {
+        raft: shared.raft.clone(),
+        node,
+        waiting,
         queue,
         slots: Arc::new(Semaphore::new(shared.settings.proposals_max.max(1))),
         bytes: Arc::new(Semaphore::new(bytes)),
     };
     (proposals, task)
+}
+
+/// Gives a proposal to Raft; `false` when Raft has stopped.
+async fn hand_over<R: NodeRuntime>(raft: &RaftOf<R>, node: u64, next: Queued<R>) -> bool {
+    let office = LeaderId {
+        term: next.term,
+        node_id: node,
+    };
+    raft.write(BatchBytes(next.payload))
+        .with_leader(office)
+        .responder(next.responder)
+        .await
+        .is_ok()
 }
 
 impl<R: NodeRuntime> Proposals<R> {
@@ -99,19 +120,39 @@ impl<R: NodeRuntime> Proposals<R> {
         let Some(room) = room else {
             return Box::pin(std::future::ready(Err(ProposeError::Overloaded)));
         };
+        let Some(answer) = self.send(term, payload) else {
+            return Box::pin(std::future::ready(Err(ProposeError::Stopped)));
+        };
+        Box::pin(async move {
+            let _room = room;
+            settle::<R>(answer).await
+        })
+    }
+
+    /// Answers where the outcome will come; `None` when Raft has stopped.
+    fn send(&self, term: u64, payload: Bytes) -> Option<OneshotReceiverOf<Types<R>, Outcome<R>>> {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            let (responder, answer) = ProgressResponder::complete_only();
+            let direct = Queued {
+                term,
+                payload: payload.clone(),
+                responder,
+            };
+            // Not ready: Raft's own queue is full or this task's turn is used up, and nothing was sent.
+            match hand_over(&self.raft, self.node, direct).now_or_never() {
+                Some(true) => return Some(answer),
+                Some(false) => return None,
+                None => {}
+            }
+        }
         let (responder, answer) = ProgressResponder::complete_only();
         let queued = Queued {
             term,
             payload,
             responder,
         };
-        if self.queue.send(queued).is_err() {
-            return Box::pin(std::future::ready(Err(ProposeError::Stopped)));
-        }
-        Box::pin(async move {
-            let _room = room;
-            settle::<R>(answer).await
-        })
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.queue.send(queued).ok().map(|()| answer)
     }
 }
 

@@ -101,6 +101,7 @@ async fn answer<R: NodeRuntime>(
             }
         }
         Request::ReadIndex => read_index(shared).await,
+        Request::Clock => Reply::Clock(shared.rt.clock().wall().millis()),
         Request::SnapshotBegin {
             vote,
             last,

@@ -43,6 +43,8 @@ pub struct RaftSettings {
     pub apply_lag_max: u64,
     /// Deadline of a read barrier.
     pub barrier_ms: u64,
+    /// A member whose wall clock is further off than this is told of in the log.
+    pub clock_skew_max_ms: u64,
     /// Whether a restarted leader resumes its term without a vote. Loses acknowledged writes when the disk loses
     /// unsynced bytes; only the simulation sets it, to prove that it would notice.
     pub leader_restore: bool,
@@ -70,6 +72,7 @@ impl Default for RaftSettings {
             proposal_bytes_max: 32 * 1024 * 1024,
             apply_lag_max: 4_096,
             barrier_ms: 2_000,
+            clock_skew_max_ms: 500,
             leader_restore: false,
         }
     }

@@ -88,6 +88,8 @@ pub struct Member {
     pub leader: bool,
     /// Last index known to be on it (told by the leader only).
     pub replicated_index: Option<u64>,
+    /// Milliseconds by which its wall clock is ahead of the answering node's, measured within the last seconds.
+    pub clock_ahead_ms: Option<i64>,
 }
 
 /// Body of `POST /v1/cluster/members`: an empty node joins.

@@ -10,10 +10,21 @@ use tokio::task::JoinSet;
 
 use crate::http::Api;
 
-/// A payload of 100 bytes of JSON.
+/// A payload of 100 bytes of JSON that no other `i` has, so that compression finds little.
 #[must_use]
-pub fn payload() -> Value {
-    json!({"text": "x".repeat(89)})
+pub fn payload_of(i: usize) -> Value {
+    let mut state = u64::try_from(i).unwrap_or(u64::MAX);
+    let mut text = String::new();
+    while text.len() < 89 {
+        // SplitMix64: cheap, and good enough to look like other people's data.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        text.push_str(&format!("{:016x}", z ^ (z >> 31)));
+    }
+    text.truncate(89);
+    json!({"text": text})
 }
 
 /// Now on this machine's wall clock, in milliseconds since the epoch.
@@ -101,7 +112,7 @@ pub async fn submit_batches(
         let (api, queue, due_ms) = (api.clone(), queue.clone(), Arc::clone(&due_ms));
         async move {
             let range = batch * BATCH..((batch + 1) * BATCH).min(count);
-            let items: Vec<Value> = range.map(|i| item(&queue, due_ms(i))).collect();
+            let items: Vec<Value> = range.map(|i| item(&queue, i, due_ms(i))).collect();
             let expected = items.len();
             let path = "/v1/tenants/default/executions:batch";
             let answer = post(&api, path, &json!({"items": items})).await?;
@@ -111,10 +122,10 @@ pub async fn submit_batches(
     .await
 }
 
-/// One execution to submit.
+/// Execution number `i` to submit.
 #[must_use]
-pub fn item(queue: &str, due_ms: Option<u64>) -> Value {
-    let mut item = json!({"kind": "bench", "queue": queue, "payload": payload()});
+pub fn item(queue: &str, i: usize, due_ms: Option<u64>) -> Value {
+    let mut item = json!({"kind": "bench", "queue": queue, "payload": payload_of(i)});
     if let (Some(ms), Some(map)) = (due_ms, item.as_object_mut()) {
         map.insert("due_at".into(), json!(rfc3339(ms)));
     }
@@ -154,6 +165,7 @@ mod tests {
 
     #[test]
     fn the_payload_has_100_bytes() {
-        assert_eq!(payload().to_string().len(), 100);
+        assert_eq!(payload_of(0).to_string().len(), 100);
+        assert_ne!(payload_of(1), payload_of(2));
     }
 }

@@ -11,6 +11,8 @@ pub struct Setting {
     pub nodes: usize,
     /// Version of the binary, as it says itself.
     pub version: String,
+    /// What differs from the defaults.
+    pub config: &'static str,
 }
 
 /// One result line.
@@ -20,6 +22,7 @@ pub fn line(setting: &Setting, workload: &str, figures: Value) -> String {
     out.insert("workload".into(), json!(workload));
     out.insert("nodes".into(), json!(setting.nodes));
     out.insert("version".into(), json!(setting.version));
+    out.insert("settings".into(), json!(setting.config));
     out.insert("machine".into(), json!(procfs::machine()));
     out.insert("load_average".into(), json!(procfs::load_average()));
     if let Value::Object(figures) = figures {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::bench::load::wall_ms;
 use crate::bench::report::per_item;
 use crate::bench::workloads::put_schedules;
 use crate::cluster::Cluster;
@@ -12,6 +13,15 @@ use crate::procfs;
 
 /// How long idle CPU is watched.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// Once a year, spread over the days, hours and minutes of a month that lies two to eight months ahead.
+fn rule(i: usize) -> Value {
+    let this_month = usize::try_from(wall_ms() / 2_629_746_000 % 12).unwrap_or(0);
+    let (minute, hour, day) = (i % 60, i / 60 % 24, 1 + i / 1_440 % 28);
+    let month = 1 + (this_month + 2 + i / 40_320 % 6) % 12;
+    let cron = format!("{minute} {hour} {day} {month} *");
+    json!({"cron": cron, "time_zone": "Europe/Paris"})
+}
 
 /// Creates `count` schedules that fire next in a month or later, then measures bytes, memory, idle CPU and the restart
 /// of node 1.
@@ -22,8 +32,7 @@ pub async fn resting(cluster: &mut Cluster, count: usize) -> Result<(String, Val
     let api = cluster.api()?;
     let before = cluster.usage();
     let started = Instant::now();
-    let rule = json!({"cron": "0 9 29 2 *", "time_zone": "Europe/Paris"});
-    put_schedules(&api, &format!("w5-{count}"), count, &rule).await?;
+    put_schedules(&api, &format!("w5-{count}"), count, rule).await?;
     let load_ms = millis(started.elapsed());
     let loaded = cluster.usage();
     // Let flushes and compactions that loading caused come to rest before the idle CPU is read.

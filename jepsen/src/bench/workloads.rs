@@ -1,12 +1,13 @@
 //! W1 to W4 and W6.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::bench::drain::{Shape, drain};
-use crate::bench::load::{check_batch, item, payload, post, spread, submit_batches, wall_ms};
+use crate::bench::load::{check_batch, item, payload_of, post, spread, submit_batches, wall_ms};
 use crate::bench::report::{per_item, percentiles};
 use crate::cluster::Cluster;
 use crate::http::Api;
@@ -20,6 +21,10 @@ const SINGLE: Shape = Shape {
     workers: 16,
     max: 1,
     reports_inside: false,
+};
+const SINGLE_INSIDE: Shape = Shape {
+    reports_inside: true,
+    ..SINGLE
 };
 
 struct Meter<'a> {
@@ -51,7 +56,8 @@ impl<'a> Meter<'a> {
 }
 
 /// W1: creates executions due now, one a call with 64 in flight, then by batches of 500. W2: claims and completes them
-/// with 16 workers, one at a time, then a hundred at a time with reports inside the next claim.
+/// with 16 workers: one at a time with two calls each, one at a time with the report inside the next claim, then a
+/// hundred at a time with reports inside the next claim.
 ///
 /// # Errors
 /// The first failed call.
@@ -63,10 +69,10 @@ pub async fn create_and_drain(
     let mut lines = Vec::new();
     let meter = Meter::start(cluster);
     let caller = api.clone();
-    spread(count, 64, move |_| {
+    spread(count, 64, move |i| {
         let api = caller.clone();
         async move {
-            let body = item("w1-single", None);
+            let body = item("w1-single", i, None);
             post(&api, "/v1/tenants/default/executions", &body)
                 .await
                 .map(drop)
@@ -80,19 +86,31 @@ pub async fn create_and_drain(
     let meter = Meter::start(cluster);
     submit_batches(&api, "w1-batch", count, |_| None).await?;
     lines.push(("W1 create, batches of 500".into(), meter.figures(count)));
-    let deadline = Duration::from_secs(600);
-    let meter = Meter::start(cluster);
-    drain(&api, "w1-single", count, SINGLE, deadline).await?;
-    lines.push((
-        "W2 claim and complete, one a call, 16 slots".into(),
-        meter.figures(count),
-    ));
-    let meter = Meter::start(cluster);
-    drain(&api, "w1-batch", count, BATCHED, deadline).await?;
-    lines.push((
-        "W2 claim and complete, 100 a call, reports inside".into(),
-        meter.figures(count),
-    ));
+    submit_batches(&api, "w1-more", count, |_| None).await?;
+    for (queue, shape, name) in [
+        (
+            "w1-single",
+            SINGLE,
+            "one claim call and one report call each, 16 slots",
+        ),
+        (
+            "w1-more",
+            SINGLE_INSIDE,
+            "one at a time, report inside the next claim, 16 slots",
+        ),
+        (
+            "w1-batch",
+            BATCHED,
+            "100 a call, reports inside the next claim, 16 workers",
+        ),
+    ] {
+        let meter = Meter::start(cluster);
+        drain(&api, queue, count, shape, Duration::from_secs(600)).await?;
+        lines.push((
+            format!("W2 claim and complete, {name}"),
+            meter.figures(count),
+        ));
+    }
     Ok(lines)
 }
 
@@ -167,13 +185,8 @@ pub async fn every_minute(
     minutes: usize,
 ) -> Result<(String, Value), String> {
     let api = cluster.api()?;
-    put_schedules(
-        &api,
-        "w6",
-        count,
-        &json!({"cron": "* * * * *", "time_zone": "UTC"}),
-    )
-    .await?;
+    let rule = |_| json!({"cron": "* * * * *", "time_zone": "UTC"});
+    put_schedules(&api, "w6", count, rule).await?;
     let meter = Meter::start(cluster);
     let want = count * minutes;
     let deadline = Duration::from_secs(120 + 60 * u64::try_from(minutes).unwrap_or(0));
@@ -193,7 +206,7 @@ pub async fn every_minute(
     ))
 }
 
-/// Creates schedules `<prefix>-<i>` with `rule` in batches of 500, 8 in flight.
+/// Creates schedules `<prefix>-<i>` with rule `rule(i)` and a payload of their own in batches of 500, 8 in flight.
 ///
 /// # Errors
 /// The first failed call or item.
@@ -201,19 +214,19 @@ pub async fn put_schedules(
     api: &Api,
     prefix: &str,
     count: usize,
-    rule: &Value,
+    rule: impl Fn(usize) -> Value + Send + Sync + 'static,
 ) -> Result<(), String> {
     const BATCH: usize = 500;
-    let (api, prefix, rule) = (api.clone(), prefix.to_owned(), rule.clone());
+    let (api, prefix, rule) = (api.clone(), prefix.to_owned(), Arc::new(rule));
     spread(count.div_ceil(BATCH), 8, move |batch| {
-        let (api, prefix, rule) = (api.clone(), prefix.clone(), rule.clone());
+        let (api, prefix, rule) = (api.clone(), prefix.clone(), Arc::clone(&rule));
         async move {
             let range = batch * BATCH..((batch + 1) * BATCH).min(count);
             let items: Vec<Value> = range
                 .map(|i| {
                     json!({
                         "schedule_id": format!("{prefix}-{i:08}"), "kind": "bench",
-                        "queue": prefix, "payload": payload(), "rule": rule,
+                        "queue": prefix, "payload": payload_of(i), "rule": rule(i),
                     })
                 })
                 .collect();

@@ -14,6 +14,9 @@ use jepsen::bench::{resting, workloads};
 use jepsen::cluster::{Cluster, binary};
 use serde_json::Value;
 
+/// Added to each node's configuration; everything else is the default.
+const SETTINGS: &str = "[store]\ncache_bytes = \"64MiB\"\n";
+
 /// Measures a punctual release build on this machine.
 #[derive(Debug, Parser)]
 struct Options {
@@ -53,12 +56,13 @@ async fn run(options: &Options) -> Result<(), String> {
     let setting = Setting {
         nodes: options.nodes,
         version: version(),
+        config: "store.cache_bytes = 64MiB, else defaults; payload 100 bytes",
     };
     let print = |(name, figures): (String, Value)| println!("{}", line(&setting, &name, figures));
     let scale = if options.quick { 10 } else { 1 };
     for workload in &options.only {
         // Each workload on a fresh cluster, so that none pays for another's data.
-        let mut cluster = Cluster::start(options.nodes, "").await?;
+        let mut cluster = Cluster::start(options.nodes, SETTINGS).await?;
         match workload.as_str() {
             "w1" => {
                 let lines = workloads::create_and_drain(&cluster, 50_000 / scale).await?;
@@ -74,7 +78,7 @@ async fn run(options: &Options) -> Result<(), String> {
             "w5" => {
                 print(resting::resting(&mut cluster, 500_000 / scale).await?);
                 if options.full {
-                    let mut fresh = Cluster::start(options.nodes, "").await?;
+                    let mut fresh = Cluster::start(options.nodes, SETTINGS).await?;
                     print(resting::resting(&mut fresh, 5_000_000 / scale).await?);
                 }
             }

@@ -22,10 +22,10 @@ use parking_lot::Mutex;
 use punctual::calendar::{Compiled, ZoneData};
 use punctual::fault::Fault;
 use punctual::ids::{ScheduleId, TenantNo};
-use punctual::leader::clock::{PeerClocks, PeerVerdict};
+use punctual::leader::peer_clocks::MeasuredClocks;
 use punctual::leader::rules::ZoneReleases;
 use punctual::leader::{Leader, LeaderParts, LeaderSettings};
-use punctual::raft::ForwardHandler;
+use punctual::raft::{Consensus, ForwardHandler};
 use punctual::state::machine::{Applied, CommittedEntry, EntryAnswer, Machine};
 use punctual::state::replica::Replica;
 use punctual::state::verify;
@@ -107,13 +107,20 @@ impl Workload for SchedulerWorkload {
             let (Some(raft), Some(replica)) = (node.raft(), replica) else {
                 return std::future::pending().await;
             };
+            let settings = LeaderSettings::new(node.scope.node);
+            let consensus: Arc<dyn Consensus> = Arc::new(raft);
+            let peers = MeasuredClocks::new(
+                Arc::clone(&consensus),
+                node.rt.clock(),
+                settings.clock_skew_max,
+            );
             let leader = Leader::start(LeaderParts {
-                consensus: Arc::new(raft),
+                consensus,
                 replica,
                 runtime: Arc::clone(&node.rt),
                 zones: ZoneReleases::bundled(),
-                peers: Arc::new(Clocks(node.world.clone())),
-                settings: LeaderSettings::new(node.scope.node),
+                peers: Arc::new(peers),
+                settings,
             });
             if let Some(member) = shared.members.lock().get_mut(&node.scope.node) {
                 member.leader = Some(leader);
@@ -240,29 +247,6 @@ fn uncounted(replica: &Replica, promises: &Promises) -> Vec<String> {
         }
     }
     wrong
-}
-
-/// What the nodes would measure of each other's clocks, known at once.
-struct Clocks(World);
-
-impl PeerClocks for Clocks {
-    fn judge(&self, wall: Timestamp) -> PeerVerdict {
-        let walls = self.0.walls();
-        let voters = usize::try_from(self.0.options().nodes).unwrap_or(1);
-        if voters <= 1 {
-            return PeerVerdict::Alone;
-        }
-        let is_near =
-            |other: &&Timestamp| other.since(wall).max(wall.since(**other)) <= Millis(500);
-        let near = walls.iter().filter(is_near).count();
-        if near * 2 > voters {
-            PeerVerdict::Agree
-        } else if (walls.len() - near) * 2 > voters {
-            PeerVerdict::Disagree
-        } else {
-            PeerVerdict::Unknown
-        }
-    }
 }
 
 /// A replica that shows the witness what it applies.

@@ -14,10 +14,13 @@ use crate::api::reply::Reply;
 use crate::api::routes::{Handler, Route, handler};
 use crate::command::admin::PauseScope;
 use crate::raft::{ConsensusStatus, MembershipError, NodeAddress};
+use crate::time::Millis;
 use crate::wire;
 
 /// How long a joining node may take to get the log.
 const CATCH_UP: Duration = Duration::from_secs(60);
+/// Age up to which a measured clock is shown.
+const CLOCK_SHOWN: Millis = Millis::secs(10);
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -108,7 +111,14 @@ fn pauses() -> Vec<Route> {
     ]
 }
 
-fn members(status: &ConsensusStatus) -> Vec<wire::Member> {
+fn members(api: &Api, status: &ConsensusStatus) -> Vec<wire::Member> {
+    let clock = api.runtime.clock();
+    let (wall, now) = (clock.wall(), clock.monotonic());
+    let clocks = api.consensus.peer_clocks();
+    let ahead = |id: u64| {
+        let measured = clocks.iter().find(|c| c.node == id)?;
+        (measured.age(now) <= CLOCK_SHOWN).then(|| measured.ahead_ms(wall, now))
+    };
     let one = |id: u64, address: &NodeAddress, voter: bool| wire::Member {
         node: id,
         peer: address.peer.clone(),
@@ -116,6 +126,7 @@ fn members(status: &ConsensusStatus) -> Vec<wire::Member> {
         voter,
         leader: status.leader == Some(id),
         replicated_index: status.replicated.get(&id).copied().flatten(),
+        clock_ahead_ms: ahead(id),
     };
     let voters = status
         .members
@@ -148,7 +159,7 @@ fn shown(api: &Api) -> wire::Cluster {
         leader: status.leader,
         term: status.term,
         in_office: leads.then(|| api.scheduler.in_office()),
-        members: members(&status),
+        members: members(api, &status),
         joint: status.members.joint,
         last_log_index: status.last_log,
         committed_index: status.committed,
@@ -207,7 +218,9 @@ async fn add_member(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
         promote(&api, body.node).await?;
     }
     let status = api.consensus.status();
-    let member = members(&status).into_iter().find(|m| m.node == body.node);
+    let member = members(&api, &status)
+        .into_iter()
+        .find(|m| m.node == body.node);
     let member = member.unwrap_or_else(|| wire::Member {
         node: body.node,
         ..wire::Member::default()

@@ -218,6 +218,7 @@ async fn metrics(api: Arc<Api>, _: Call) -> Result<Reply, Error> {
     let mut page = Page::default();
     raft_figures(&api, &mut page);
     state_figures(&api, &mut page);
+    clock_figures(&api, &mut page);
     if api.scheduler.in_office() {
         leader_figures(&api, &mut page);
     }
@@ -284,6 +285,22 @@ fn raft_figures(api: &Api, page: &mut Page) {
         "Since a majority last confirmed this leader.",
         ack,
     );
+}
+
+/// How far the members' clocks are from this node's.
+fn clock_figures(api: &Api, page: &mut Page) {
+    let clock = api.runtime.clock();
+    let (wall, now) = (clock.wall(), clock.monotonic());
+    page.family(
+        "peer_clock_ahead_milliseconds",
+        "gauge",
+        "How far another member's wall clock is ahead of this node's, when measured last.",
+    );
+    for peer in api.consensus.peer_clocks() {
+        let labels = [("node", peer.node.to_string())];
+        let ahead = peer.ahead_ms(wall, now).to_string();
+        page.line("peer_clock_ahead_milliseconds", &labels, &ahead);
+    }
 }
 
 fn state_figures(api: &Api, page: &mut Page) {

@@ -66,6 +66,7 @@ fn requests() -> Vec<Request> {
         },
         Request::SnapshotEnd { session: 5 },
         Request::Forward(Bytes::from_static(b"request")),
+        Request::Clock,
     ]
 }
 
@@ -83,6 +84,7 @@ fn replies() -> Vec<Reply> {
         },
         Reply::Transferred(false),
         Reply::ReadIndex(77),
+        Reply::Clock(-1),
         Reply::NotLeader,
         Reply::NoQuorum,
         Reply::Session(3),
