@@ -4,6 +4,7 @@ mod cases;
 mod document;
 mod every_call;
 mod executions;
+mod history;
 mod malformed;
 mod nodes;
 mod schedules;

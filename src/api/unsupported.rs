@@ -74,11 +74,6 @@ pub const CALLS: &[(&str, &str, &str)] = &[
     ),
     ("POST", "/v1/queues/{queue}:explain", "explanations"),
     (
-        "GET",
-        "/v1/tenants/{tenant}/schedules/{schedule}/generations",
-        "earlier specifications of a schedule",
-    ),
-    (
         "POST",
         "/v1/tenants/{tenant}/executions/{execution}:replay",
         "replay of dead letters",
@@ -116,7 +111,6 @@ pub const CALLS: &[(&str, &str, &str)] = &[
     ),
     ("GET", "/v1/tzdata", "zone data releases by API"),
     ("PUT", "/v1/tzdata", "zone data releases by API"),
-    ("GET", "/v1/audit", "reading of the audit log"),
     ("GET", "/v1/events", "the change feed"),
     ("POST", "/v1/operations", "bulk operations"),
     ("GET", "/v1/operations", "bulk operations"),

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::failure::Failure;
 use super::output::{Color, Format};
-use super::{cluster, execution, exit, import, preview, queue, schedule, worker, workers};
+use super::{audit, cluster, execution, exit, import, preview, queue, schedule, worker, workers};
 use crate::calendar::duration;
 use crate::client::{Client, Options};
 
@@ -119,6 +119,9 @@ pub(super) enum Noun {
     /// Workers that the cluster has seen.
     #[command(subcommand)]
     Workers(workers::Verb),
+    /// What people changed, and why.
+    #[command(subcommand)]
+    Audit(audit::Verb),
     /// The cluster: status and members.
     #[command(subcommand)]
     Cluster(cluster::Verb),

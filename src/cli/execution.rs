@@ -12,7 +12,7 @@ use super::exit::Code;
 use super::failure::Failure;
 use super::occurrence::{millis, shown};
 use super::output::Output;
-use super::paging::{self, PageArgs};
+use super::paging::{self, ListArgs};
 use crate::client::{Answer, Client, ExecutionFilter};
 use crate::wire::{Attempt, Cancel, CancelMode, Cancelled, Execution, ExecutionState};
 
@@ -95,23 +95,11 @@ pub(super) struct Submit {
 /// Filters of `execution list`.
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// A state, or several separated by commas: waiting, ready, leased, …
-    #[arg(long)]
-    state: Option<String>,
     /// Only of this schedule.
     #[arg(long)]
     schedule: Option<String>,
-    /// Only of this queue.
-    #[arg(long)]
-    queue: Option<String>,
-    /// Only of this kind.
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only with this label.
-    #[arg(long, value_name = "NAME=VALUE")]
-    label: Option<String>,
     #[command(flatten)]
-    page: PageArgs,
+    list: ListArgs,
 }
 
 pub(super) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<Code, Failure> {
@@ -204,19 +192,10 @@ async fn wait_for(
 }
 
 async fn list(list: List, client: &Client, output: &Output) -> Result<(), Failure> {
-    let filter = ExecutionFilter {
-        state: list.state,
-        schedule: list.schedule,
-        queue: list.queue,
-        kind: list.kind,
-        label: list.label,
-        ..ExecutionFilter::default()
-    };
     let fetch = |size, cursor| {
         let filter = ExecutionFilter {
-            page_size: Some(size),
-            cursor,
-            ..filter.clone()
+            schedule: list.schedule.clone(),
+            list: list.list.filter(size, cursor),
         };
         async move { client.list_executions(&filter).await }
     };
@@ -230,18 +209,24 @@ async fn list(list: List, client: &Client, output: &Output) -> Result<(), Failur
         "ATTEMPTS",
         "LATE",
     ];
-    paging::list(&list.page, output, &headings, fetch, |e: &Execution| {
-        vec![
-            e.execution_id.clone(),
-            e.state.as_str().to_owned(),
-            e.schedule_id.clone().unwrap_or_default(),
-            e.kind.clone(),
-            e.queue.clone(),
-            shown(e.due_at),
-            e.attempts_started.to_string(),
-            e.lateness_ms.map(millis).unwrap_or_default(),
-        ]
-    })
+    paging::list(
+        &list.list.page,
+        output,
+        &headings,
+        fetch,
+        |e: &Execution| {
+            vec![
+                e.execution_id.clone(),
+                e.state.as_str().to_owned(),
+                e.schedule_id.clone().unwrap_or_default(),
+                e.kind.clone(),
+                e.queue.clone(),
+                shown(e.due_at),
+                e.attempts_started.to_string(),
+                e.lateness_ms.map(millis).unwrap_or_default(),
+            ]
+        },
+    )
     .await
 }
 

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 mod args;
+mod audit;
 mod body;
 mod cluster;
 mod execution;
@@ -82,6 +83,7 @@ async fn call(noun: Noun, connection: &Connection, output: &Output) -> Result<ex
         Noun::Execution(verb) => execution::run(verb, &client, output).await,
         Noun::Queue(verb) => queue::run(verb, &client, output).await,
         Noun::Workers(verb) => workers::run(verb, &client, output).await,
+        Noun::Audit(verb) => audit::run(verb, &client, output).await,
         Noun::Cluster(verb) => cluster::run(verb, &client, output).await,
         Noun::Preview(rule) => preview::run(rule, &client, output).await,
         Noun::Import(what) => import::run(what, connection, output).await,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::output::Output;
-use crate::client::{Answer, Error};
+use crate::client::{Answer, Error, ListFilter};
 use crate::wire::Page;
 
 /// Largest page.
@@ -23,6 +23,40 @@ pub(super) struct PageArgs {
     /// Continue behind an earlier list.
     #[arg(long, value_name = "CURSOR")]
     pub(super) cursor: Option<String>,
+}
+
+/// Filters that lists of schedules and of executions share.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ListArgs {
+    /// Only in this state, or in one of several separated by commas.
+    #[arg(long)]
+    state: Option<String>,
+    /// Only of this queue.
+    #[arg(long)]
+    queue: Option<String>,
+    /// Only of this kind.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only with this label.
+    #[arg(long, value_name = "NAME=VALUE")]
+    label: Option<String>,
+    #[command(flatten)]
+    pub(super) page: PageArgs,
+}
+
+impl ListArgs {
+    /// What the server is asked for, for one page.
+    pub(super) fn filter(&self, page_size: u32, cursor: Option<String>) -> ListFilter {
+        ListFilter {
+            state: self.state.clone(),
+            queue: self.queue.clone(),
+            kind: self.kind.clone(),
+            label: self.label.clone(),
+            page_size: Some(page_size),
+            cursor,
+            full: false,
+        }
+    }
 }
 
 /// What was collected; the items as sent, for programs.

@@ -11,11 +11,11 @@ use super::exit::Code;
 use super::failure::Failure;
 use super::occurrence::{RuleArgs, shown};
 use super::output::Output;
-use super::paging::{self, PageArgs};
-use crate::client::{Answer, Client, PutCondition, ScheduleFilter};
+use super::paging::{self, ListArgs, PageArgs};
+use crate::client::{Answer, Client, PutCondition};
 use crate::wire::{
-    CatchUp, OccurrenceKind, OccurrenceRecord, Overlap, PauseSchedule, ResumeSchedule, Schedule,
-    TriggerSchedule,
+    CatchUp, Generation, OccurrenceKind, OccurrenceRecord, Overlap, PauseSchedule, ResumeSchedule,
+    Schedule, TriggerSchedule,
 };
 
 /// Verbs of `schedule`.
@@ -28,8 +28,8 @@ pub(super) enum Verb {
         /// Its name.
         schedule: String,
     },
-    /// Show many, in order of their names.
-    List(List),
+    /// Show many, in order of their names; states are active, paused and completed.
+    List(ListArgs),
     /// Delete one; its executions stay.
     Delete {
         /// Its name.
@@ -63,6 +63,13 @@ pub(super) enum Verb {
     },
     /// What became of each nominal time, latest first.
     Occurrences {
+        /// Its name.
+        schedule: String,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Its definitions, newest first: the present one and those before it.
+    Generations {
         /// Its name.
         schedule: String,
         #[command(flatten)]
@@ -118,25 +125,6 @@ pub(super) struct Put {
     /// Show what would happen; change nothing.
     #[arg(long)]
     dry_run: bool,
-}
-
-/// Filters of `schedule list`.
-#[derive(Debug, Args)]
-pub(super) struct List {
-    /// active, paused or completed.
-    #[arg(long)]
-    state: Option<String>,
-    /// Only of this queue.
-    #[arg(long)]
-    queue: Option<String>,
-    /// Only of this kind.
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only with this label.
-    #[arg(long, value_name = "NAME=VALUE")]
-    label: Option<String>,
-    #[command(flatten)]
-    page: PageArgs,
 }
 
 /// What `schedule resume` is given.
@@ -229,6 +217,9 @@ pub(super) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
         Verb::Occurrences { schedule, page } => {
             occurrences(&schedule, &page, client, output).await?
         }
+        Verb::Generations { schedule, page } => {
+            generations(&schedule, &page, client, output).await?
+        }
     }
     Ok(Code::Ok)
 }
@@ -291,20 +282,9 @@ fn show_next(answer: &Answer<Schedule>, schedule: &Schedule, output: &Output) {
     }
 }
 
-async fn list(list: List, client: &Client, output: &Output) -> Result<(), Failure> {
-    let filter = ScheduleFilter {
-        state: list.state,
-        queue: list.queue,
-        kind: list.kind,
-        label: list.label,
-        ..ScheduleFilter::default()
-    };
+async fn list(list: ListArgs, client: &Client, output: &Output) -> Result<(), Failure> {
     let fetch = |size, cursor| {
-        let filter = ScheduleFilter {
-            page_size: Some(size),
-            cursor,
-            ..filter.clone()
-        };
+        let filter = list.filter(size, cursor);
         async move { client.list_schedules(&filter).await }
     };
     let headings = ["SCHEDULE", "STATE", "RULE", "ZONE", "QUEUE", "NEXT", "LAST"];
@@ -478,6 +458,32 @@ async fn occurrences(
                 .or_else(|| o.blocker.clone())
                 .unwrap_or_default(),
             shown(o.to),
+        ]
+    })
+    .await
+}
+
+async fn generations(
+    schedule: &str,
+    page: &PageArgs,
+    client: &Client,
+    output: &Output,
+) -> Result<(), Failure> {
+    let fetch = |size, cursor: Option<String>| async move {
+        client
+            .generations(schedule, Some(size), cursor.as_deref())
+            .await
+    };
+    let headings = ["GENERATION", "SINCE", "RULE", "ZONE", "KIND", "QUEUE"];
+    paging::list(page, output, &headings, fetch, |g: &Generation| {
+        let schedule = &g.schedule;
+        vec![
+            g.generation.to_string(),
+            shown(g.since),
+            rule(schedule),
+            schedule.rule.time_zone.clone().unwrap_or_default(),
+            schedule.kind.clone().unwrap_or_default(),
+            schedule.queue.clone().unwrap_or_default(),
         ]
     })
     .await

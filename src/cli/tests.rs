@@ -353,3 +353,25 @@ fn the_example_crontab_of_the_repository_is_taken_whole() {
             .any(|j| !j["schedule"]["payload"]["stdin"].is_null())
     );
 }
+
+#[test]
+fn the_audit_log_and_earlier_definitions_are_tables() {
+    let record = r#"{"items":[{"at":"2026-03-01T08:00:00.000Z","log_index":7,"actor":"me","action":"schedule.pause",
+        "object":"schedule","tenant":"t","id":"daily","reason":"broken","request_id":null}],"next_cursor":null}"#;
+    let server = serve(&[(200, record)]);
+    let words = ["audit", "list", "--object", "schedule", "--id", "daily"];
+    let (code, out, _) = punctual(&server.url, &words);
+    assert_eq!(code, 0);
+    let row = "2026-03-01T08:00:00Z  me   schedule.pause  t       daily  broken";
+    assert!(out.contains(row), "{out}");
+    let (line, _) = server.request(0);
+    assert_eq!(line, "GET /v1/audit?page_size=100&object=schedule&id=daily");
+    let earlier = r#"{"items":[{"generation":2,"current":true,"since":"2026-03-01T08:00:00.000Z","revision":"7",
+        "schedule":{"rule":{"cron":"0 9 * * *"},"kind":"k","queue":"q"}}],"next_cursor":null}"#;
+    let server = serve(&[(200, earlier)]);
+    let (code, out, _) = punctual(&server.url, &["schedule", "generations", "daily"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("0 9 * * *"), "{out}");
+    let (line, _) = server.request(0);
+    assert!(line.starts_with("GET /v1/tenants/default/schedules/daily/generations?"));
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Answer, Call, Client, Error, Method, segment};
+use super::{Answer, Call, Client, Error, ListFilter, Method, segment};
 use crate::wire::{Cancel, CancelResult, Execution, Page, SubmitBatchResult};
 
 /// Longest wait that one read asks for; longer waits are several reads.
@@ -13,22 +13,10 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Which executions a list shows.
 #[derive(Clone, Debug, Default)]
 pub struct ExecutionFilter {
-    /// An execution state, or several separated by commas.
-    pub state: Option<String>,
     /// Schedule.
     pub schedule: Option<String>,
-    /// Queue.
-    pub queue: Option<String>,
-    /// Kind.
-    pub kind: Option<String>,
-    /// `name=value`.
-    pub label: Option<String>,
-    /// Items per page.
-    pub page_size: Option<u32>,
-    /// From the page before.
-    pub cursor: Option<String>,
-    /// Show payloads.
-    pub full: bool,
+    /// What any list is asked for.
+    pub list: ListFilter,
 }
 
 impl Client {
@@ -93,16 +81,9 @@ impl Client {
         &self,
         filter: &ExecutionFilter,
     ) -> Result<Answer<Page<Execution>>, Error> {
-        let call = Call::new(Method::Get, self.tenant_path("executions"))
-            .query("state", filter.state.as_deref())
-            .query("schedule", filter.schedule.as_deref())
-            .query("queue", filter.queue.as_deref())
-            .query("kind", filter.kind.as_deref())
-            .query("label", filter.label.as_deref())
-            .query("page_size", filter.page_size)
-            .query("cursor", filter.cursor.as_deref())
-            .query("view", filter.full.then_some("full"));
-        self.call(call).await
+        let call = filter.list.ask(self.tenant_path("executions"));
+        self.call(call.query("schedule", filter.schedule.as_deref()))
+            .await
     }
 
     /// Asks for an execution to be cancelled.

@@ -34,6 +34,7 @@ mod cluster;
 mod error;
 mod executions;
 mod leases;
+mod lists;
 mod queues;
 mod retry;
 mod schedules;
@@ -43,8 +44,9 @@ mod transport;
 pub use call::{Answer, Call, Method};
 pub use error::Error;
 pub use executions::ExecutionFilter;
+pub use lists::{AuditFilter, ListFilter};
 pub use retry::{Backoff, random_id};
-pub use schedules::{PutCondition, ScheduleFilter};
+pub use schedules::PutCondition;
 pub use servers::ServerList;
 pub use transport::{HttpTransport, Request, Response, Transport, TransportError};
 
@@ -190,6 +192,11 @@ impl Client {
             Err(_) => Err(TransportError::TimedOut(timeout)),
         };
         (at, call.judge(server, answer))
+    }
+
+    /// Reads the object at `path`.
+    async fn read<T: DeserializeOwned>(&self, path: String) -> Result<Answer<T>, Error> {
+        self.call(Call::new(Method::Get, path)).await
     }
 
     /// A call with a JSON body.

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use super::lists::paged;
 use super::schedules::conditional;
-use super::{Answer, Call, Client, Error, Method, PutCondition, segment};
+use super::{Answer, Client, Error, Method, PutCondition, segment};
 use crate::wire::{Page, Pause, Queue, QueueStats};
 
 fn queue_path(queue: &str, rest: &str) -> String {
@@ -32,8 +33,7 @@ impl Client {
     /// # Errors
     /// [`Error::Problem`] 404 when there is none.
     pub async fn get_queue(&self, queue: &str) -> Result<Answer<Queue>, Error> {
-        self.call(Call::new(Method::Get, queue_path(queue, "")))
-            .await
+        self.read(queue_path(queue, "")).await
     }
 
     /// One page of queues in order of their names.
@@ -45,10 +45,7 @@ impl Client {
         page_size: Option<u32>,
         cursor: Option<&str>,
     ) -> Result<Answer<Page<Queue>>, Error> {
-        let call = Call::new(Method::Get, "/v1/queues")
-            .query("page_size", page_size)
-            .query("cursor", cursor);
-        self.call(call).await
+        self.call(paged("/v1/queues", page_size, cursor)).await
     }
 
     /// Depth of a queue and its oldest due execution.
@@ -56,8 +53,7 @@ impl Client {
     /// # Errors
     /// [`Error::Problem`] 404 when there is none.
     pub async fn queue_stats(&self, queue: &str) -> Result<Answer<QueueStats>, Error> {
-        self.call(Call::new(Method::Get, queue_path(queue, "/stats")))
-            .await
+        self.read(queue_path(queue, "/stats")).await
     }
 
     /// Grants nothing from a queue until it is resumed.

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Answer, Call, Client, Error, Method, segment};
+use super::lists::paged;
+use super::{Answer, Call, Client, Error, ListFilter, Method, segment};
 use crate::wire::{
-    NextOccurrences, OccurrenceRecord, Page, PauseSchedule, PreviewResult, ResumeResult,
-    ResumeSchedule, Schedule, ScheduleBatchResult, TriggerResult, TriggerSchedule,
+    Generation, NextOccurrences, OccurrenceRecord, Page, PauseSchedule, PreviewResult,
+    ResumeResult, ResumeSchedule, Schedule, ScheduleBatchResult, TriggerResult, TriggerSchedule,
 };
 
 /// Under which condition a PUT is done.
@@ -18,25 +19,6 @@ pub enum PutCondition {
     Absent,
     /// Only if the object still has this revision.
     Revision(String),
-}
-
-/// Which schedules a list shows.
-#[derive(Clone, Debug, Default)]
-pub struct ScheduleFilter {
-    /// `active`, `paused`, `completed`.
-    pub state: Option<String>,
-    /// Queue.
-    pub queue: Option<String>,
-    /// Kind.
-    pub kind: Option<String>,
-    /// `name=value`.
-    pub label: Option<String>,
-    /// Items per page.
-    pub page_size: Option<u32>,
-    /// From the page before.
-    pub cursor: Option<String>,
-    /// Show payloads.
-    pub full: bool,
 }
 
 impl Client {
@@ -94,8 +76,7 @@ impl Client {
     /// # Errors
     /// [`Error::Problem`] 404 when there is none.
     pub async fn get_schedule(&self, schedule: &str) -> Result<Answer<Schedule>, Error> {
-        self.call(Call::new(Method::Get, self.schedule_path(schedule, "")))
-            .await
+        self.read(self.schedule_path(schedule, "")).await
     }
 
     /// One page of schedules in order of their names.
@@ -104,17 +85,9 @@ impl Client {
     /// [`Error::Problem`] for a filter that is not known.
     pub async fn list_schedules(
         &self,
-        filter: &ScheduleFilter,
+        filter: &ListFilter,
     ) -> Result<Answer<Page<Schedule>>, Error> {
-        let call = Call::new(Method::Get, self.tenant_path("schedules"))
-            .query("state", filter.state.as_deref())
-            .query("queue", filter.queue.as_deref())
-            .query("kind", filter.kind.as_deref())
-            .query("label", filter.label.as_deref())
-            .query("page_size", filter.page_size)
-            .query("cursor", filter.cursor.as_deref())
-            .query("view", filter.full.then_some("full"));
-        self.call(call).await
+        self.call(filter.ask(self.tenant_path("schedules"))).await
     }
 
     /// Deletes a schedule; its executions stay.
@@ -197,9 +170,22 @@ impl Client {
         page_size: Option<u32>,
         cursor: Option<&str>,
     ) -> Result<Answer<Page<OccurrenceRecord>>, Error> {
-        let call = Call::new(Method::Get, self.schedule_path(schedule, "/occurrences"))
-            .query("page_size", page_size)
-            .query("cursor", cursor);
+        let path = self.schedule_path(schedule, "/occurrences");
+        self.call(paged(path, page_size, cursor)).await
+    }
+
+    /// One page of the definitions of a schedule, newest first, payloads included.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] 404 when there is none.
+    pub async fn generations(
+        &self,
+        schedule: &str,
+        page_size: Option<u32>,
+        cursor: Option<&str>,
+    ) -> Result<Answer<Page<Generation>>, Error> {
+        let path = self.schedule_path(schedule, "/generations");
+        let call = paged(path, page_size, cursor).query("view", Some("full"));
         self.call(call).await
     }
 

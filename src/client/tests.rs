@@ -221,9 +221,9 @@ async fn a_post_whose_first_sending_is_still_at_work_is_waited_for() {
 async fn names_cannot_leave_their_place_in_the_path() {
     let (client, script) = client("a:1", [answer(200, "{}"), answer(200, "{\"items\":[]}")]);
     client.get_schedule("a/../b?c#d é").await.unwrap();
-    let filter = ScheduleFilter {
+    let filter = ListFilter {
         label: Some("a=b&c".into()),
-        ..ScheduleFilter::default()
+        ..ListFilter::default()
     };
     client.list_schedules(&filter).await.unwrap();
     assert_eq!(

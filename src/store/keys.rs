@@ -113,12 +113,19 @@ pub fn status(tenant: TenantNo, id: &ScheduleId) -> Vec<u8> {
     named(STATUS, tenant, id.as_str())
 }
 
-/// `live`: one earlier definition of a schedule.
+/// `live`: every earlier definition of a schedule, by number.
 #[must_use]
-pub fn generation(tenant: TenantNo, id: &ScheduleId, incarnation: u64, generation: u64) -> Vec<u8> {
+pub fn generations(tenant: TenantNo, id: &ScheduleId, incarnation: u64) -> Vec<u8> {
     let mut key = named(GENERATION, tenant, id.as_str());
     key.push(0);
     key.extend_from_slice(&incarnation.to_be_bytes());
+    key
+}
+
+/// `live`: one earlier definition of a schedule.
+#[must_use]
+pub fn generation(tenant: TenantNo, id: &ScheduleId, incarnation: u64, generation: u64) -> Vec<u8> {
+    let mut key = generations(tenant, id, incarnation);
     key.extend_from_slice(&generation.to_be_bytes());
     key
 }
@@ -395,6 +402,12 @@ pub fn ledger_skip(
     key
 }
 
+/// `history`: the audit records of a tenant (0: of none) in one bucket.
+#[must_use]
+pub fn audit_prefix(class: RetentionClass, bucket: u32, tenant: TenantNo) -> Vec<u8> {
+    history(class, bucket, tenant, AUDIT)
+}
+
 /// `history`: one audit record, by log position.
 #[must_use]
 pub fn audit(
@@ -404,7 +417,7 @@ pub fn audit(
     index: u64,
     slot: u32,
 ) -> Vec<u8> {
-    let mut key = history(class, bucket, tenant, AUDIT);
+    let mut key = audit_prefix(class, bucket, tenant);
     key.extend_from_slice(&index.to_be_bytes());
     key.extend_from_slice(&slot.to_be_bytes());
     key

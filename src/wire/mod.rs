@@ -22,6 +22,7 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
+mod audit;
 mod cluster;
 mod execution;
 mod lease;
@@ -36,6 +37,7 @@ mod schedule;
 mod tenant;
 mod worker;
 
+pub use audit::AuditRecord;
 pub use cluster::{
     AddMember, AdvanceClock, ClockNow, Cluster, ClusterLimits, Figure, Health, HealthCheck, Member,
     TransferLeadership, Transferred,
@@ -66,7 +68,7 @@ pub use queue::{
 };
 pub use scalar::{Instant, Json, Span};
 pub use schedule::{
-    DayMatch, Dialect, DstGap, DstOverlap, LastOutcome, NextOccurrence, OccurrenceKind,
+    DayMatch, Dialect, DstGap, DstOverlap, Generation, LastOutcome, NextOccurrence, OccurrenceKind,
     OccurrenceRecord, OpenCounts, PauseSchedule, ResumeResult, ResumeSchedule, Rule, Schedule,
     ScheduleBatch, ScheduleBatchResult, ScheduleResult, ScheduleState, ScheduleStatus, Totals,
     TriggerResult, TriggerSchedule, Warning,

@@ -387,6 +387,22 @@ pub struct ScheduleBatchResult {
     pub items: Vec<ScheduleResult>,
 }
 
+/// One definition of a schedule, present or earlier.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Generation {
+    /// Its number, from 1.
+    pub generation: u64,
+    /// It is the definition in force.
+    pub current: bool,
+    /// When it came into force.
+    pub since: Option<Instant>,
+    /// The schedule's revision under it, as it last was.
+    pub revision: String,
+    /// The definition. It has neither `status` nor `revision`, so that a `PUT` of it brings it back.
+    pub schedule: Schedule,
+}
+
 /// What became of a nominal time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

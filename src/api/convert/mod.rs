@@ -5,6 +5,7 @@
 //! 1. Bounds come from `wire::limits` only.
 //! 2. What goes out reads back: a `PUT` of what a `GET` answered is the same definition.
 
+pub mod audit;
 pub mod execution;
 pub mod lease;
 pub mod policy;

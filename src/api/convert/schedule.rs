@@ -185,15 +185,54 @@ pub struct Shown<'a> {
 /// Towards answers.
 #[must_use]
 pub fn schedule_out(row: &Schedule, status: &ScheduleStatus, shown: Shown<'_>) -> wire::Schedule {
+    wire::Schedule {
+        incarnation: Some(row.incarnation),
+        generation: Some(row.generation),
+        revision: Some(row.revision.to_string()),
+        status: Some(status_out(
+            row,
+            status,
+            shown.open,
+            shown.local,
+            shown.warnings,
+        )),
+        ..definition_out(row, shown.tenant, shown.queue, shown.basic)
+    }
+}
+
+/// One definition of a schedule, towards answers; whoever knows says whether it is in force.
+#[must_use]
+pub fn generation_out(
+    row: &Schedule,
+    tenant: &TenantId,
+    queue: String,
+    is_basic: bool,
+) -> wire::Generation {
+    wire::Generation {
+        generation: row.generation,
+        current: false,
+        since: Some(row.updated_at.into()),
+        revision: row.revision.to_string(),
+        schedule: definition_out(row, tenant, queue, is_basic),
+    }
+}
+
+/// What a person defined, without what the server sets.
+fn definition_out(
+    row: &Schedule,
+    tenant: &TenantId,
+    queue: String,
+    is_basic: bool,
+) -> wire::Schedule {
     let spec = &row.spec;
     let template = &spec.template;
     wire::Schedule {
         schedule_id: Some(row.id.to_string()),
-        tenant: Some(shown.tenant.to_string()),
+        tenant: Some(tenant.to_string()),
         description: Some(spec.description.clone()),
         kind: Some(template.kind.to_string()),
-        queue: Some(shown.queue),
-        payload: match shown.basic {
+        queue: Some(queue),
+        payload: match is_basic {
             true => Json::null(),
             false => Json::from_stored(&template.payload),
         },
@@ -212,16 +251,7 @@ pub fn schedule_out(row: &Schedule, status: &ScheduleStatus, shown: Shown<'_>) -
         retry: Some(policy::retry_out(&template.retry)),
         timeouts: Some(policy::timeouts_out(&template.timeouts)),
         notify: Some(BTreeMap::new()),
-        incarnation: Some(row.incarnation),
-        generation: Some(row.generation),
-        revision: Some(row.revision.to_string()),
-        status: Some(status_out(
-            row,
-            status,
-            shown.open,
-            shown.local,
-            shown.warnings,
-        )),
+        ..wire::Schedule::default()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::api::actions::{Done, Purpose, unexpected};
 use crate::api::call::Call;
 use crate::api::convert::execution::{cancelled_out, state_in};
 use crate::api::cursor::ListQuery;
-use crate::api::handlers::{LabelFilter, words};
+use crate::api::handlers::{LabelFilter, instant_filter, words};
 use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::api::reads::{show_execution, tenant_no};
@@ -22,7 +22,7 @@ use crate::ids::{ExecutionId, ScheduleId, TenantId, TenantNo};
 use crate::model::execution::ExecutionState;
 use crate::state::reader::Found;
 use crate::state::reader::lists::Listing;
-use crate::time::{Millis, Timestamp};
+use crate::time::Millis;
 use crate::wire;
 use crate::wire::limits;
 
@@ -343,15 +343,6 @@ async fn list_all(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
 async fn list_dead(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let query = ListQuery::of(&call)?;
     list(api, call, query, Some(vec![ExecutionState::DeadLettered])).await
-}
-
-fn instant_filter(query: &ListQuery, name: &str) -> Result<Option<Timestamp>, Error> {
-    let read = |text: &str| {
-        text.parse::<wire::Instant>()
-            .map(|i| i.0)
-            .map_err(|detail| Error::parameter(format!("query:{name}"), detail))
-    };
-    query.filter(name).map(read).transpose()
 }
 
 async fn list(

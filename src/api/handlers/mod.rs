@@ -1,5 +1,6 @@
 //! Handlers: thin; each file begins with the rows of its calls.
 
+pub mod audit;
 pub mod cluster;
 pub mod executions;
 pub mod leases;
@@ -15,7 +16,8 @@ use crate::api::call::Call;
 use crate::api::cursor::ListQuery;
 use crate::api::problem::{Code, Error};
 use crate::api::routes::Route;
-use crate::wire::Page;
+use crate::time::Timestamp;
+use crate::wire::{Instant, Page};
 
 /// Every call.
 #[must_use]
@@ -26,6 +28,7 @@ pub fn all() -> Vec<Route> {
     rows.extend(tenants::routes());
     rows.extend(leases::routes());
     rows.extend(workers::routes());
+    rows.extend(audit::routes());
     rows.extend(cluster::routes());
     rows.extend(system::routes());
     rows
@@ -83,6 +86,16 @@ impl LabelFilter {
             .get(&self.name)
             .is_some_and(|v| self.value.as_ref().is_none_or(|wanted| wanted == v))
     }
+}
+
+/// Reads a filter that is an instant.
+fn instant_filter(query: &ListQuery, name: &str) -> Result<Option<Timestamp>, Error> {
+    let read = |text: &str| {
+        text.parse::<Instant>()
+            .map(|i| i.0)
+            .map_err(|detail| Error::parameter(format!("query:{name}"), detail))
+    };
+    query.filter(name).map(read).transpose()
 }
 
 /// Reads a filter that is one of some words, or several of them separated by commas.

@@ -189,6 +189,11 @@ fn reads() -> Vec<Route> {
 
 fn times() -> Vec<Route> {
     const NONE: &[Code] = &[Code::TenantNotFound, Code::ScheduleNotFound];
+    const PAGE: &[Code] = &[
+        Code::TenantNotFound,
+        Code::ScheduleNotFound,
+        Code::InvalidCursor,
+    ];
     vec![
         Route::new(
             "GET",
@@ -217,11 +222,26 @@ fn times() -> Vec<Route> {
         .reads()
         .lists()
         .gives_page::<wire::OccurrenceRecord>("A page; open executions come first.")
-        .refuses(&[
-            Code::TenantNotFound,
-            Code::ScheduleNotFound,
-            Code::InvalidCursor,
-        ]),
+        .refuses(PAGE),
+        Route::new(
+            "GET",
+            "/v1/tenants/{tenant}/schedules/{schedule}/generations",
+            "listGenerations",
+            handler!(read::generations),
+        )
+        .says(
+            "schedules",
+            "The definitions of a schedule, newest first: the present one and the 99 before it.",
+        )
+        .reads()
+        .lists()
+        .param(
+            "view",
+            "string",
+            "`basic` (default) leaves payloads out; `full`.",
+        )
+        .gives_page::<wire::Generation>("A page.")
+        .refuses(PAGE),
         Route::new(
             "POST",
             "/v1/schedules:preview",

@@ -6,6 +6,10 @@
 //! 2. Everything in one page belongs to one applied entry.
 //! 3. History is merged over its buckets by the end of the key (id or nominal time), newest first.
 
+mod audit;
+
+pub use audit::{AuditRange, Audited};
+
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -73,6 +77,8 @@ impl Size {
 
 /// A raw row: end of its key, value.
 type Row = (Vec<u8>, Vec<u8>);
+/// A bucket of a retention class.
+type Place = (RetentionClass, u32);
 
 impl Listing {
     /// The present image of `replica`.
@@ -128,6 +134,38 @@ impl Listing {
         })
     }
 
+    /// Definitions of a schedule before `before`, newest first, the present one at the head; `None`: there is no such
+    /// schedule.
+    ///
+    /// # Errors
+    /// Any [`Fault`] of reading or decoding.
+    pub fn generations(
+        &self,
+        tenant: TenantNo,
+        id: &ScheduleId,
+        before: Option<&[u8]>,
+        size: Size,
+    ) -> Result<Option<PageOf<Schedule>>, Fault> {
+        let present = self.row::<Schedule>(Family::Live, &keys::schedule(tenant, id))?;
+        let Some(present) = present else {
+            return Ok(None);
+        };
+        let prefix = keys::generations(tenant, id, present.incarnation);
+        let newest = present.generation.to_be_bytes();
+        let head = before.is_none().then_some(present);
+        let start = Some(before.unwrap_or(&newest));
+        let size = Size {
+            items: size.items.saturating_sub(usize::from(head.is_some())),
+            ..size
+        };
+        let mut page = self.filtered(&prefix, (start, Direction::Backward), size, |rows| {
+            let decode = |(_, bytes): &Row| value::decode(bytes).map(Some);
+            rows.iter().map(decode).collect()
+        })?;
+        page.items.splice(..0, head);
+        Ok(Some(page))
+    }
+
     /// Open executions of a tenant before `before`, by id, newest first.
     ///
     /// # Errors
@@ -166,7 +204,7 @@ impl Listing {
         mut keep: impl FnMut(&Found) -> bool,
     ) -> Result<PageOf<Found>, Fault> {
         let prefixes = self.buckets(|class, bucket| keys::final_prefix(class, bucket, tenant));
-        self.merged(prefixes, before, size, |_, bytes| {
+        self.merged(prefixes, before, size, |_, _, bytes| {
             let done: FinalExecution = value::decode(bytes)?;
             let found = Found::Final(Box::new(done));
             Ok(keep(&found).then_some(found))
@@ -187,7 +225,7 @@ impl Listing {
     ) -> Result<PageOf<LedgerRow>, Fault> {
         let prefixes =
             self.buckets(|class, bucket| keys::ledger_prefix(class, bucket, tenant, schedule));
-        self.merged(prefixes, before, size, |_, bytes| {
+        self.merged(prefixes, before, size, |_, _, bytes| {
             let row: LedgerRow = value::decode(bytes)?;
             Ok(keep(&row).then_some(row))
         })
@@ -207,7 +245,7 @@ impl Listing {
     ) -> Result<PageOf<Found>, Fault> {
         let prefixes =
             self.buckets(|class, bucket| keys::ledger_prefix(class, bucket, tenant, schedule));
-        self.merged(prefixes, before, size, |(class, bucket), bytes| {
+        self.merged(prefixes, before, size, |(class, bucket), _, bytes| {
             let LedgerRow::Ran { execution, .. } = value::decode(bytes)? else {
                 return Ok(None);
             };
@@ -346,22 +384,17 @@ impl Listing {
             .flat_map(|class| {
                 kept_buckets(&self.cluster, class, self.now).map(move |bucket| (class, bucket))
             })
-            .map(|(class, bucket)| Bucket {
-                place: (class, bucket),
-                prefix: prefix(class, bucket),
-                rows: VecDeque::new(),
-                is_done: false,
-            })
+            .map(|(class, bucket)| Bucket::new((class, bucket), prefix(class, bucket)))
             .collect()
     }
 
-    /// Merges buckets of history by the end of their keys, largest first.
+    /// Merges buckets of history by the end of their keys, largest first. `convert` is given bucket, end of key, value.
     fn merged<T>(
         &self,
         mut buckets: Vec<Bucket>,
         before: Option<&[u8]>,
         size: Size,
-        mut convert: impl FnMut((RetentionClass, u32), &[u8]) -> Result<Option<T>, Fault>,
+        mut convert: impl FnMut(Place, &[u8], &[u8]) -> Result<Option<T>, Fault>,
     ) -> Result<PageOf<T>, Fault> {
         for bucket in &mut buckets {
             self.refill(bucket, before, 1)?;
@@ -384,7 +417,7 @@ impl Listing {
             let Some((end, bytes)) = bucket.rows.pop_front() else {
                 continue;
             };
-            items.extend(convert(bucket.place, &bytes)?);
+            items.extend(convert(bucket.place, &end, &bytes)?);
             examined += 1;
             if bucket.rows.is_empty() && !bucket.is_done {
                 self.refill(bucket, Some(&end), BUCKET_CHUNK)?;
@@ -404,13 +437,22 @@ impl Listing {
 
 /// One bucket of history in a merge.
 struct Bucket {
-    place: (RetentionClass, u32),
+    place: Place,
     prefix: Vec<u8>,
     rows: VecDeque<Row>,
     is_done: bool,
 }
 
 impl Bucket {
+    const fn new(place: Place, prefix: Vec<u8>) -> Self {
+        Self {
+            place,
+            prefix,
+            rows: VecDeque::new(),
+            is_done: false,
+        }
+    }
+
     fn head(&self) -> &[u8] {
         self.rows.front().map_or(&[], |(end, _)| end.as_slice())
     }

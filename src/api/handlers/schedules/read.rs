@@ -5,14 +5,16 @@ use std::sync::Arc;
 use crate::api::Api;
 use crate::api::actions::schedules::upcoming;
 use crate::api::call::Call;
+use crate::api::convert::lease::queue_name_of;
 use crate::api::convert::rule::{RuleContext, preview_out, rule};
-use crate::api::convert::schedule::ledger_out;
+use crate::api::convert::schedule::{generation_out, ledger_out};
 use crate::api::cursor::ListQuery;
 use crate::api::handlers::{LabelFilter, words};
 use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::api::reads::{schedule_rows, tenant_no, total_open};
 use crate::api::reply::Reply;
+use crate::command::outcome::Refusal;
 use crate::ids::TenantId;
 use crate::leader::planner::identity;
 use crate::model::schedule::{Schedule, ScheduleState, ScheduleStatus};
@@ -152,6 +154,32 @@ pub(super) async fn occurrences(api: Arc<Api>, call: Call) -> Result<Reply, Erro
         items.extend(found.items.iter().map(ledger_out));
         Ok(wire::Page {
             items,
+            next_cursor: query.next(found.next),
+        })
+    });
+    Reply::json(200, &page.await?)
+}
+
+pub(super) async fn generations(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
+    let query = ListQuery::of(&call)?;
+    let (tenant, id) = (call.tenant()?, call.schedule()?);
+    let page = api.long_read(move |api| {
+        let no = tenant_no(&api.replica.resident(), &tenant)?;
+        let listing = Listing::of(&api.replica);
+        let start = query.position.as_deref();
+        let found = listing.generations(no, &id, start, Size::of(query.page_size))?;
+        let found = found.ok_or(Refusal::ScheduleNotFound)?;
+        let resident = api.replica.resident();
+        let is_first = query.position.is_none();
+        let items = found.items.iter().enumerate().map(|(i, row)| {
+            let queue = queue_name_of(&resident, row.queue);
+            wire::Generation {
+                current: is_first && i == 0,
+                ..generation_out(row, &tenant, queue, !query.is_full)
+            }
+        });
+        Ok(wire::Page {
+            items: items.collect(),
             next_cursor: query.next(found.next),
         })
     });
