@@ -193,6 +193,67 @@ impl QueueNo {
     pub const DEFAULT: Self = Self(1);
 }
 
+/// Where in the log a person last changed an object: the entry's token (index and base) and the place of the command in
+/// it. So two changes never share one, even in one entry, and it only grows. Opaque to callers; shown as `8123.0`. The
+/// default stands for "never" or "does not exist".
+///
+/// Stored and logged as one u64: token × 2,048 + place.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Revision(u64);
+
+/// Text that is no revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a revision that this API gave out")]
+pub struct NotARevision;
+
+impl Revision {
+    /// Commands of one entry that have revisions of their own: the most that an entry may hold.
+    pub const PLACES: u32 = 1 << Self::PLACE_BITS;
+    const PLACE_BITS: u32 = u64::BITS - INDEX_BITS;
+
+    /// Of the command at `place` (below [`Revision::PLACES`]) of the entry with `token` (below 2^53); higher bits are cut.
+    #[must_use]
+    pub const fn new(token: u64, place: u32) -> Self {
+        Self((token << Self::PLACE_BITS) | (place & (Self::PLACES - 1)) as u64)
+    }
+
+    /// Whether it stands for "never" or "does not exist".
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.0 & u64::from(Self::PLACES - 1);
+        write!(f, "{}.{place}", self.0 >> Self::PLACE_BITS)
+    }
+}
+
+impl fmt::Debug for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::str::FromStr for Revision {
+    type Err = NotARevision;
+
+    fn from_str(text: &str) -> Result<Self, NotARevision> {
+        let (token, place) = text.split_once('.').ok_or(NotARevision)?;
+        let (Ok(token), Ok(place)) = (token.parse(), place.parse()) else {
+            return Err(NotARevision);
+        };
+        let revision = Self::new(token, place);
+        // Only the one way to write it: no sign, no leading zero, nothing cut.
+        (revision.to_string() == text)
+            .then_some(revision)
+            .ok_or(NotARevision)
+    }
+}
+
 /// Digits of a minted id: Crockford's base 32 in lower case, which sorts as the bytes do.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Bits of the log index in a minted id (integers in answers stay below 2^53).
@@ -272,5 +333,38 @@ mod tests {
             ExecutionId::new("order-77").map(|id| id.minted_tenant()),
             Ok(None)
         );
+    }
+
+    #[test]
+    fn revisions_sort_by_the_log_and_read_back_in_one_form_only() {
+        let last = Revision::PLACES - 1;
+        let sorted = [
+            Revision::default(),
+            Revision::new(0, 1),
+            Revision::new(1, 0),
+            Revision::new(1, last),
+            Revision::new(2, 0),
+            Revision::new((1 << INDEX_BITS) - 1, last),
+        ];
+        assert!(sorted.is_sorted() && sorted[1] != sorted[2]);
+        for revision in sorted {
+            assert_eq!(revision.to_string().parse(), Ok(revision));
+        }
+        assert_eq!(Revision::new(8_123, 4).to_string(), "8123.4");
+        for text in [
+            "",
+            "7",
+            "7.",
+            ".7",
+            "+7.0",
+            "07.0",
+            "7.00",
+            "7.2048",
+            "7.0.0",
+            "9007199254740992.0",
+            "a.b",
+        ] {
+            assert_eq!(text.parse::<Revision>(), Err(NotARevision), "{text}");
+        }
     }
 }

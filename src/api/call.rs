@@ -10,7 +10,7 @@ use crate::api::body;
 use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::command::{Actor, Expect};
-use crate::ids::{ExecutionId, QueueId, ScheduleId, TenantId};
+use crate::ids::{ExecutionId, QueueId, Revision, ScheduleId, TenantId};
 use crate::time::{Millis, Timestamp};
 use crate::wire::limits::{self, Bound};
 
@@ -287,23 +287,23 @@ fn if_none_match(request: &Request) -> Result<(), Error> {
     }
 }
 
-fn revision_tag(text: &str) -> Result<u64, Error> {
+fn revision_tag(text: &str) -> Result<Revision, Error> {
     text.strip_prefix('"')
         .and_then(|t| t.strip_suffix('"'))
         .and_then(|t| t.parse().ok())
         .ok_or_else(|| {
             Error::parameter(
                 "header:if-match",
-                format!("{text:?} is not one ETag as this API gives them, such as \"8123\""),
+                format!("{text:?} is not one ETag as this API gives them, such as \"8123.0\""),
             )
         })
 }
 
-fn body_revision(text: &str) -> Result<u64, Error> {
-    text.parse().map_err(|_| {
+fn body_revision(text: &str) -> Result<Revision, Error> {
+    text.parse().map_err(|why| {
         let mut issues = Issues::default();
         let root = At::Root;
-        let detail = format!("{text:?} is not a revision that this API gave out");
+        let detail = format!("{text:?} is {why}");
         issues.add(&root.key("revision"), "invalid", detail);
         issues
             .finish()
@@ -380,10 +380,11 @@ mod tests {
     fn conditions_come_from_headers_or_the_body() {
         let expect = |headers: &[(&str, &str)], body| call(headers, "").expect(body);
         assert_eq!(expect(&[], None).unwrap(), Expect::Any);
-        assert_eq!(expect(&[], Some("9")).unwrap(), Expect::Revision(9));
+        let revision = |token| Expect::Revision(Revision::new(token, 3));
+        assert_eq!(expect(&[], Some("9.3")).unwrap(), revision(9));
         assert_eq!(
-            expect(&[("if-match", "\"7\"")], None).unwrap(),
-            Expect::Revision(7)
+            expect(&[("if-match", "\"7.3\"")], None).unwrap(),
+            revision(7)
         );
         assert_eq!(expect(&[("if-match", "*")], None).unwrap(), Expect::Present);
         assert_eq!(
@@ -392,11 +393,12 @@ mod tests {
         );
         for bad in [
             expect(&[("if-match", "7")], None),
-            expect(&[("if-match", "W/\"7\"")], None),
-            expect(&[("if-match", "\"7\"")], Some("8")),
+            expect(&[("if-match", "7.3")], None),
+            expect(&[("if-match", "W/\"7.3\"")], None),
+            expect(&[("if-match", "\"7.3\"")], Some("7.4")),
             expect(&[("if-none-match", "\"7\"")], None),
             expect(&[("if-match", "*"), ("if-none-match", "*")], None),
-            expect(&[("if-match", "\"7\""), ("if-match", "\"8\"")], None),
+            expect(&[("if-match", "\"7.3\""), ("if-match", "\"8.3\"")], None),
             expect(&[], Some("x")),
         ] {
             assert!(bad.unwrap_err().code.status() < 500);

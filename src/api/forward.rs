@@ -169,7 +169,7 @@ mod tests {
             (message.method.as_str(), message.body.as_slice()),
             ("PUT", b"{}" as &[u8])
         );
-        let reply = Reply::raw(412, "text/plain", "no").etag(7);
+        let reply = Reply::raw(412, "text/plain", "no").etag(crate::ids::Revision::new(7, 0));
         assert_eq!(decode_reply(&encode_reply(&reply)).unwrap(), reply);
         assert!(decode_reply(b"\x02nonsense").is_err());
     }

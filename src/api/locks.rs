@@ -1,7 +1,7 @@
 //! One writer at a time for each named object, on the leader.
 //!
-//! Purpose: edits of one schedule, queue or tenant queue up here instead of superseding each other, and two of them
-//! never share a log entry, so each has a revision of its own. Callers: `api::actions`.
+//! Purpose: edits of one schedule, queue or tenant queue up here instead of superseding each other.
+//! Callers: `api::actions`.
 //! Invariant: correctness never rests on a lock (another node may lead at the same time for a moment): apply compares
 //! and swaps. A lock that nobody holds or waits for takes no memory.
 

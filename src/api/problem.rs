@@ -5,6 +5,7 @@
 
 use crate::command::outcome::{Quota, Refusal};
 use crate::fault::Fault;
+use crate::ids::Revision;
 use crate::leader::Unavailable;
 use crate::raft::{BarrierError, ForwardError, MembershipError};
 use crate::time::Millis;
@@ -116,7 +117,7 @@ pub struct Error {
     /// When to try again.
     pub retry_after: Option<Millis>,
     /// Revision of the object now.
-    pub current_revision: Option<u64>,
+    pub current_revision: Option<Revision>,
     /// The execution in the way.
     pub blocker: Option<String>,
     /// The limit that was met.
@@ -306,9 +307,11 @@ impl From<Refusal> for Error {
                 current_revision: Some(current),
                 ..Self::new(
                     Code::RevisionMismatch,
-                    match current {
-                        0 => "it does not exist".to_owned(),
-                        now => format!("its revision is \"{now}\" now; read it again and decide"),
+                    match current.is_none() {
+                        true => "it does not exist".to_owned(),
+                        false => {
+                            format!("its revision is \"{current}\" now; read it again and decide")
+                        }
                     },
                 )
             },
@@ -419,8 +422,10 @@ mod tests {
         });
         assert_eq!(overlap.code, Code::UniqueKeyHeld);
         assert_eq!(overlap.blocker.as_deref(), Some("e1"));
-        let stale = Error::from(Refusal::RevisionMismatch { current: 7 });
-        assert_eq!(stale.to_wire("r").current_revision.as_deref(), Some("7"));
+        let stale = Error::from(Refusal::RevisionMismatch {
+            current: Revision::new(7, 1),
+        });
+        assert_eq!(stale.to_wire("r").current_revision.as_deref(), Some("7.1"));
         let quota = Error::from(Refusal::QuotaExceeded {
             quota: Quota::MaxPending,
             limit: 5,

@@ -11,7 +11,7 @@ use crate::api::problem::{Code, Error};
 use crate::calendar::Compiled;
 use crate::command::outcome::Refusal;
 use crate::fault::Fault;
-use crate::ids::{ExecutionId, QueueId, QueueNo, ScheduleId, TenantId, TenantNo};
+use crate::ids::{ExecutionId, QueueId, QueueNo, Revision, ScheduleId, TenantId, TenantNo};
 use crate::leader::planner::identity;
 use crate::model::schedule::{Schedule, ScheduleStatus};
 use crate::rt::blocking;
@@ -186,7 +186,7 @@ impl Api {
         &self,
         tenant: &TenantId,
         id: &ScheduleId,
-    ) -> Result<(wire::Schedule, u64), Error> {
+    ) -> Result<(wire::Schedule, Revision), Error> {
         let reader = self.replica.read();
         let (row, status) = schedule_rows(&reader, tenant, id)?;
         let open = open_counts(&reader, row.tenant, &status)?;
@@ -203,7 +203,7 @@ impl Api {
         tenant: &TenantId,
         id: &ExecutionId,
         is_full: bool,
-    ) -> Result<(wire::Execution, u64), Error> {
+    ) -> Result<(wire::Execution, Revision), Error> {
         let reader = self.replica.read();
         let found = execution_rows(&reader, tenant, id)?;
         let payload = match is_full {

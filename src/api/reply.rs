@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::api::problem::{Code, Error};
 use crate::command::outcome::Written;
+use crate::ids::Revision;
 
 /// The media type of almost every answer.
 pub const JSON: &str = "application/json";
@@ -68,7 +69,7 @@ impl Reply {
         if let Some(methods) = &error.allow {
             reply = reply.with("allow", methods.clone());
         }
-        if let Some(revision) = error.current_revision.filter(|r| *r > 0) {
+        if let Some(revision) = error.current_revision.filter(|r| !r.is_none()) {
             reply = reply.with("etag", format!("\"{revision}\""));
         }
         reply
@@ -83,7 +84,7 @@ impl Reply {
 
     /// With the revision as `ETag`.
     #[must_use]
-    pub fn etag(self, revision: u64) -> Self {
+    pub fn etag(self, revision: Revision) -> Self {
         self.with("etag", format!("\"{revision}\""))
     }
 

@@ -18,6 +18,7 @@ use crate::command::leases::LeaseCommand;
 use crate::command::schedules::ScheduleCommand;
 use crate::command::{Actor, Batch, Command, Envelope, Idempotency};
 use crate::fault::Fault;
+use crate::ids::Revision;
 use crate::time::Timestamp;
 
 /// First byte of every encoded batch.
@@ -26,6 +27,8 @@ pub const FORMAT: u8 = 1;
 pub const COMMAND_MAX: usize = 320 * 1024;
 /// Largest encoded batch, in bytes.
 pub const ENTRY_MAX: usize = 1024 * 1024;
+/// Most commands in a batch: each needs a revision of its own. A leader closes its entries far below this.
+pub const COMMANDS_MAX: usize = Revision::PLACES as usize;
 /// Bytes of a batch's header.
 pub const HEADER_LEN: usize = 1 + 8 + 8 + 4;
 const FRAME_HEADER_LEN: usize = 2 + 1 + 4;
@@ -136,7 +139,7 @@ pub fn decode(bytes: &[u8]) -> Result<Batch, Fault> {
     let proposed_at = Timestamp::from_millis(i64::from_le_bytes(reader.array()?));
     let term = u64::from_le_bytes(reader.array()?);
     let count = u32::from_le_bytes(reader.array()?) as usize;
-    if count > bytes.len() / FRAME_HEADER_LEN {
+    if count > COMMANDS_MAX.min(bytes.len() / FRAME_HEADER_LEN) {
         return Err(Fault::corrupt(format!(
             "a batch of {} bytes claims {count} commands",
             bytes.len()

@@ -17,6 +17,7 @@ pub mod schedules;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::Revision;
 use crate::time::Timestamp;
 
 /// Commands of one log entry, applied in order, atomically together.
@@ -120,5 +121,5 @@ pub enum Expect {
     /// It must exist.
     Present,
     /// It must exist with this revision (`If-Match`).
-    Revision(u64),
+    Revision(Revision),
 }

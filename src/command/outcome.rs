@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ExecutionId, Kind, QueueNo, ScheduleId, TenantNo, WorkerId};
+use crate::ids::{ExecutionId, Kind, QueueNo, Revision, ScheduleId, TenantNo, WorkerId};
 use crate::model::execution::{ExecutionState, FinalReason};
 use crate::model::lease::Lease;
 use crate::store::due::DueEntry;
@@ -40,7 +40,7 @@ pub enum Outcome {
         /// What it did.
         written: Written,
         /// Revision of the object now.
-        revision: u64,
+        revision: Revision,
     },
     /// A schedule was written.
     Schedule {
@@ -51,7 +51,7 @@ pub enum Outcome {
         /// Its generation.
         generation: u64,
         /// Its revision.
-        revision: u64,
+        revision: Revision,
     },
     /// An execution was created or found.
     Submitted {
@@ -225,15 +225,15 @@ pub enum Refusal {
     ScheduleNotFound,
     /// The execution does not exist.
     ExecutionNotFound,
-    /// The object's revision is another one (0: it does not exist).
+    /// The object's revision is another one.
     RevisionMismatch {
-        /// The present one.
-        current: u64,
+        /// The present one; none when the object does not exist.
+        current: Revision,
     },
     /// It exists already.
     AlreadyExists {
         /// The present revision.
-        revision: u64,
+        revision: Revision,
     },
     /// The chosen id belongs to another execution with other content.
     IdConflict,

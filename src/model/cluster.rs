@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::Kind;
+use crate::ids::{Kind, Revision};
 use crate::model::policy::PauseInfo;
 use crate::store::due::Level;
 use crate::store::keys::RetentionClass;
@@ -39,8 +39,8 @@ pub struct ClusterState {
     pub paused_kinds: BTreeMap<Kind, PauseInfo>,
     /// Zone data release used for planning.
     pub zone_release: String,
-    /// Token of the last change by a person.
-    pub revision: u64,
+    /// The last change by a person.
+    pub revision: Revision,
 }
 
 impl Default for ClusterState {
@@ -58,7 +58,7 @@ impl Default for ClusterState {
             paused: None,
             paused_kinds: BTreeMap::new(),
             zone_release: String::new(),
-            revision: 0,
+            revision: Revision::default(),
         }
     }
 }

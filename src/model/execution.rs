@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ExecutionId, QueueNo, ScheduleId, TenantNo, WorkerId};
+use crate::ids::{ExecutionId, QueueNo, Revision, ScheduleId, TenantNo, WorkerId};
 use crate::model::schedule::JobTemplate;
 use crate::store::due::DueKey;
 use crate::time::{Millis, Timestamp};
@@ -268,8 +268,8 @@ pub struct Execution {
     pub replay_of: Option<ExecutionId>,
     /// Finished attempts, oldest first; at most [`ATTEMPTS_KEPT_MAX`], the first one always kept.
     pub attempts: Vec<Attempt>,
-    /// Token of the last change by a person.
-    pub revision: u64,
+    /// The last change by a person.
+    pub revision: Revision,
 }
 
 impl Execution {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{QueueId, TenantId};
+use crate::ids::{QueueId, Revision, TenantId};
 use crate::model::policy::{PauseInfo, RateLimit};
 use crate::time::{Millis, Timestamp};
 
@@ -61,8 +61,8 @@ pub struct Queue {
     pub paused: Option<PauseInfo>,
     /// Log time of creation.
     pub created_at: Timestamp,
-    /// Token of the last change by a person.
-    pub revision: u64,
+    /// The last change by a person.
+    pub revision: Revision,
     /// GCRA state of `rate`: theoretical arrival time in nanoseconds since the epoch.
     pub rate_tat_ns: u64,
 }

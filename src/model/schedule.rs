@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ExecutionId, Kind, QueueNo, ScheduleId, TenantNo};
+use crate::ids::{ExecutionId, Kind, QueueNo, Revision, ScheduleId, TenantNo};
 use crate::model::execution::ExecutionState;
 use crate::model::policy::{
     MisfirePolicy, OverlapPolicy, PastPolicy, PauseInfo, RetryPolicy, Timeouts,
@@ -76,8 +76,8 @@ pub struct Schedule {
     pub incarnation: u64,
     /// Accepted changes of the definition, from 1.
     pub generation: u64,
-    /// Token of the last change of definition or state by a person.
-    pub revision: u64,
+    /// The last change of definition or state by a person.
+    pub revision: Revision,
     /// Queue of its executions.
     pub queue: QueueNo,
     /// Log time of creation. Nothing before it is ever caught up.

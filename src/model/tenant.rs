@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::TenantId;
+use crate::ids::{Revision, TenantId};
 use crate::model::policy::{PauseInfo, RateLimit};
 use crate::time::Timestamp;
 
@@ -46,8 +46,8 @@ pub struct Tenant {
     pub paused: Option<PauseInfo>,
     /// Log time of creation.
     pub created_at: Timestamp,
-    /// Token of the last change by a person.
-    pub revision: u64,
+    /// The last change by a person.
+    pub revision: Revision,
     /// GCRA state of `rate`.
     pub rate_tat_ns: u64,
 }

@@ -21,7 +21,7 @@ use crate::command::executions::ExecutionCommand;
 use crate::command::outcome::{Effect, Outcome, Refusal, Written};
 use crate::command::schedules::ScheduleCommand;
 use crate::fault::Fault;
-use crate::ids::{ExecutionId, TenantId, TenantNo};
+use crate::ids::{ExecutionId, Revision, TenantId, TenantNo};
 use crate::model::history::ChosenId;
 use crate::state::apply::Verdict;
 use crate::state::context::Context;
@@ -125,7 +125,7 @@ pub(super) fn put_settings(context: &mut Context<'_>, command: &PutSettings) -> 
         let revision = present.revision;
         return Ok(Ok(written(Written::Unchanged, revision)));
     }
-    let revision = context.token;
+    let revision = context.revision();
     let cluster = context.cluster_mut();
     if let Some(release) = release {
         cluster.zone_release = release;
@@ -167,7 +167,7 @@ pub(super) fn tenant_of(state: &Resident, command: &Command) -> TenantNo {
 }
 
 /// The answer to a write of anything but a schedule or an execution.
-const fn written(written: Written, revision: u64) -> Outcome {
+const fn written(written: Written, revision: Revision) -> Outcome {
     Outcome::Written { written, revision }
 }
 

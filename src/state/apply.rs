@@ -53,8 +53,8 @@ pub fn apply_batch(
     txn.prefetch(crate::state::prefetch::keys_of(state, batch))?;
     let mut context = Context::new(state, txn, position, batch.proposed_at);
     let mut outcomes = Vec::with_capacity(batch.commands.len());
-    for envelope in &batch.commands {
-        context.begin(envelope);
+    for (place, envelope) in (0..).zip(&batch.commands) {
+        context.begin(place, envelope);
         outcomes.push(apply_envelope(&mut context, batch.term, envelope)?);
     }
     let now = context.now;

@@ -62,7 +62,7 @@ fn answer_final(context: &Context<'_>, tenant: TenantNo, command: &CancelExecuti
 
 /// Puts the request on record, once.
 fn record(context: &Context<'_>, execution: &mut Execution) {
-    execution.revision = context.token;
+    execution.revision = context.revision();
     execution.cancel.get_or_insert_with(|| CancelRequest {
         at: context.now,
         by: context.caller.actor.as_str().to_owned(),

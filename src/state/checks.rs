@@ -5,7 +5,7 @@
 use crate::command::Expect;
 use crate::command::outcome::{Quota, Refusal};
 use crate::fault::Fault;
-use crate::ids::{ExecutionId, QueueId, QueueNo, TenantNo};
+use crate::ids::{ExecutionId, QueueId, QueueNo, Revision, TenantNo};
 use crate::model::history::AuditRecord;
 use crate::state::context::{Context, QUEUES_MAX, shift};
 use crate::state::history::KEEP_DEAD;
@@ -15,14 +15,14 @@ use crate::store::keys::{self, RetentionClass};
 /// Compares what a write demands with the object's present revision (`None`: it does not exist).
 ///
 /// # Errors
-/// [`Refusal::AlreadyExists`] or [`Refusal::RevisionMismatch`] (with 0 for an absent object).
-pub(super) fn expect(wanted: Expect, current: Option<u64>) -> Result<(), Refusal> {
+/// [`Refusal::AlreadyExists`] or [`Refusal::RevisionMismatch`] (with none for an absent object).
+pub(super) fn expect(wanted: Expect, current: Option<Revision>) -> Result<(), Refusal> {
     match (wanted, current) {
         (Expect::Any, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => Ok(()),
         (Expect::Absent, Some(revision)) => Err(Refusal::AlreadyExists { revision }),
         (Expect::Revision(wanted), Some(current)) if wanted == current => Ok(()),
         (Expect::Present | Expect::Revision(_), current) => Err(Refusal::RevisionMismatch {
-            current: current.unwrap_or(0),
+            current: current.unwrap_or_default(),
         }),
     }
 }
@@ -131,18 +131,20 @@ mod tests {
 
     #[test]
     fn a_write_is_held_to_what_it_expects() {
+        let none = Revision::default();
+        let (six, seven) = (Revision::new(6, 0), Revision::new(7, 0));
         let mismatch = |current| Err(Refusal::RevisionMismatch { current });
         assert_eq!(expect(Expect::Any, None), Ok(()));
-        assert_eq!(expect(Expect::Any, Some(7)), Ok(()));
+        assert_eq!(expect(Expect::Any, Some(seven)), Ok(()));
         assert_eq!(expect(Expect::Absent, None), Ok(()));
         assert_eq!(
-            expect(Expect::Absent, Some(7)),
-            Err(Refusal::AlreadyExists { revision: 7 })
+            expect(Expect::Absent, Some(seven)),
+            Err(Refusal::AlreadyExists { revision: seven })
         );
-        assert_eq!(expect(Expect::Present, None), mismatch(0));
-        assert_eq!(expect(Expect::Present, Some(7)), Ok(()));
-        assert_eq!(expect(Expect::Revision(7), Some(7)), Ok(()));
-        assert_eq!(expect(Expect::Revision(6), Some(7)), mismatch(7));
-        assert_eq!(expect(Expect::Revision(6), None), mismatch(0));
+        assert_eq!(expect(Expect::Present, None), mismatch(none));
+        assert_eq!(expect(Expect::Present, Some(seven)), Ok(()));
+        assert_eq!(expect(Expect::Revision(seven), Some(seven)), Ok(()));
+        assert_eq!(expect(Expect::Revision(six), Some(seven)), mismatch(seven));
+        assert_eq!(expect(Expect::Revision(six), None), mismatch(none));
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use crate::command::outcome::{Effect, LineValue, ReadyItem, Refusal};
 use crate::command::{Actor, Envelope};
 use crate::fault::Fault;
-use crate::ids::{ExecutionId, QueueId, QueueNo, TenantId, TenantNo};
+use crate::ids::{ExecutionId, QueueId, QueueNo, Revision, TenantId, TenantNo};
 use crate::model::execution::{Execution, ExecutionState, StoredPayload};
 use crate::model::queue::{KeyState, LineCounts, Queue, QueueSpec};
 use crate::model::tenant::TenantUsage;
@@ -61,13 +61,14 @@ pub struct Context<'a> {
     pub txn: Txn<'a>,
     /// Replicated time of this entry.
     pub now: Timestamp,
-    /// Log index plus index base: token, revision and incarnation of what this entry makes.
+    /// Log index plus index base: token and incarnation of what this entry makes.
     pub token: u64,
     /// The present command's caller.
     pub caller: Caller,
     /// For the leader.
     pub effects: Vec<Effect>,
     position: Position,
+    place: u32,
     slot: u32,
     dirty: Dirty,
 }
@@ -90,19 +91,27 @@ impl<'a> Context<'a> {
             caller: Caller::default(),
             effects: Vec::new(),
             position,
+            place: 0,
             slot: 0,
             dirty: Dirty::default(),
         }
     }
 
-    /// Sets the caller for the next command.
-    pub fn begin(&mut self, envelope: &Envelope) {
+    /// Turns to the next command, the one at `place` of the batch.
+    pub fn begin(&mut self, place: u32, envelope: &Envelope) {
+        self.place = place;
         self.caller = Caller {
             actor: envelope.actor.clone(),
             reason: envelope.reason.clone(),
             request_id: envelope.request_id.clone(),
             received_at: envelope.received_at.map_or(self.now, |at| at.min(self.now)),
         };
+    }
+
+    /// The revision of what the present command changes.
+    #[must_use]
+    pub const fn revision(&self) -> Revision {
+        Revision::new(self.token, self.place)
     }
 
     /// A number that no other object of this entry has.
@@ -177,7 +186,7 @@ impl<'a> Context<'a> {
             spec: QueueSpec::default(),
             paused: None,
             created_at: self.now,
-            revision: self.token,
+            revision: self.revision(),
             rate_tat_ns: 0,
         };
         self.state.insert_queue(no, row);

@@ -171,7 +171,7 @@ fn assemble(context: &mut Context<'_>, new: NewExecution) -> Execution {
         cancel: None,
         replay_of: new.replay_of,
         attempts: Vec::new(),
-        revision: context.token,
+        revision: context.revision(),
     }
 }
 
@@ -233,7 +233,7 @@ pub(super) fn delete(context: &mut Context<'_>, command: &DeleteExecution) -> Ve
     context.audit(tenant, "execution.delete", target)?;
     Ok(Ok(Outcome::Written {
         written: Written::Deleted,
-        revision: context.token,
+        revision: context.revision(),
     }))
 }
 

@@ -26,7 +26,7 @@ use crate::command::leases::LeaseCommand;
 use crate::command::outcome::{Outcome, Refusal};
 use crate::command::schedules::ScheduleCommand;
 use crate::command::{Actor, Batch, Command, Envelope, Expect};
-use crate::ids::{ExecutionId, QueueId, ScheduleId, TenantId};
+use crate::ids::{ExecutionId, QueueId, Revision, ScheduleId, TenantId};
 use crate::model::cluster::ClusterState;
 use crate::model::execution::{Execution, FinalExecution};
 use crate::model::history::{AuditRecord, IdempotencyRecord, LedgerRow};
@@ -116,6 +116,7 @@ struct Model {
     history: BTreeMap<Vec<u8>, Record>,
     answers: BTreeMap<(u32, u32, [u8; 16]), IdempotencyRecord>,
     token: u64,
+    place: u32,
     slot: u32,
     caller: Caller,
 }
@@ -127,7 +128,7 @@ impl Model {
             spec: TenantSpec::default(),
             paused: None,
             created_at: Timestamp::EPOCH,
-            revision: 0,
+            revision: Revision::default(),
             rate_tat_ns: 0,
         };
         let queue = Queue {
@@ -135,7 +136,7 @@ impl Model {
             spec: QueueSpec::default(),
             paused: None,
             created_at: Timestamp::EPOCH,
-            revision: 0,
+            revision: Revision::default(),
             rate_tat_ns: 0,
         };
         Self {
@@ -150,6 +151,7 @@ impl Model {
             history: BTreeMap::new(),
             answers: BTreeMap::new(),
             token: 0,
+            place: 0,
             slot: 0,
             caller: Caller::default(),
         }
@@ -160,8 +162,16 @@ impl Model {
         self.now = self.now.max(batch.proposed_at);
         self.token = index + self.cluster.index_base;
         self.slot = 0;
-        let commands = batch.commands.iter();
-        commands.map(|e| self.envelope(batch.term, e)).collect()
+        let mut outcomes = Vec::new();
+        for (place, envelope) in batch.commands.iter().enumerate() {
+            self.place = u32::try_from(place).expect("fits");
+            outcomes.push(self.envelope(batch.term, envelope));
+        }
+        outcomes
+    }
+
+    fn revision(&self) -> Revision {
+        Revision::new(self.token, self.place)
     }
 
     fn envelope(&mut self, term: u64, envelope: &Envelope) -> Outcome {
@@ -282,7 +292,7 @@ impl Model {
             spec: QueueSpec::default(),
             paused: None,
             created_at: self.now,
-            revision: self.token,
+            revision: self.revision(),
             rate_tat_ns: 0,
         };
         self.queues.insert(no, row);
@@ -331,7 +341,7 @@ impl Model {
 }
 
 /// What a write demands of the present revision.
-fn demand(expect: Expect, current: Option<u64>) -> Result<(), Refusal> {
+fn demand(expect: Expect, current: Option<Revision>) -> Result<(), Refusal> {
     match expect {
         Expect::Any => Ok(()),
         Expect::Absent => match current {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-use crate::ids::{ExecutionId, QueueId, QueueNo, TenantId, TenantNo, WorkerId};
+use crate::ids::{ExecutionId, QueueId, QueueNo, Revision, TenantId, TenantNo, WorkerId};
 use crate::model::cluster::ClusterState;
 use crate::model::lease::Lease;
 use crate::model::queue::{KeyState, LineCounts, Queue, QueueSpec};
@@ -139,7 +139,7 @@ impl Resident {
                 spec: TenantSpec::default(),
                 paused: None,
                 created_at: Timestamp::EPOCH,
-                revision: 0,
+                revision: Revision::default(),
                 rate_tat_ns: 0,
             };
             self.insert_tenant(TenantNo::DEFAULT, row);
@@ -150,7 +150,7 @@ impl Resident {
                 spec: QueueSpec::default(),
                 paused: None,
                 created_at: Timestamp::EPOCH,
-                revision: 0,
+                revision: Revision::default(),
                 rate_tat_ns: 0,
             };
             self.insert_queue(QueueNo::DEFAULT, row);

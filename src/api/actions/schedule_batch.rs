@@ -15,7 +15,7 @@ use crate::api::reply::written_word;
 use crate::command::outcome::{Outcome, Refusal, Written};
 use crate::command::schedules::ScheduleCommand;
 use crate::command::{Command, Envelope, Expect};
-use crate::ids::{ScheduleId, TenantId};
+use crate::ids::{Revision, ScheduleId, TenantId};
 use crate::wire;
 
 /// Schedules that are replaced at the same time; each of them may wait for what is due of it.
@@ -35,7 +35,7 @@ pub struct Batch<'a> {
     pub is_dry: bool,
 }
 
-type ItemResult = Result<(Written, u64), Error>;
+type ItemResult = Result<(Written, Revision), Error>;
 
 impl Api {
     /// Creates or replaces schedules. Answers by position. New ones travel together; others one by one.
@@ -99,7 +99,7 @@ impl Api {
             }
             Some(text) => crate::api::convert::schedule_name(&mut issues, &place, text),
         };
-        let expect = match body.revision.as_deref().map(str::parse) {
+        let expect = match body.revision.as_deref().map(str::parse::<Revision>) {
             None => Expect::Any,
             Some(Ok(revision)) => Expect::Revision(revision),
             Some(Err(_)) => {
@@ -165,7 +165,7 @@ impl Api {
         let mut done = stream::iter(single.into_iter().map(|(i, put)| async move {
             if batch.is_dry {
                 let planned = self.plan_put(&put).await;
-                return (i, planned.map(|p| (p.written, 0)));
+                return (i, planned.map(|p| (p.written, Revision::default())));
             }
             let done = self.put_schedule(batch.call, put).await;
             (i, done.and_then(|done| written(&done)))
@@ -198,7 +198,7 @@ fn shown_result(id: Option<String>, result: Option<ItemResult>) -> wire::Schedul
         Ok((written, revision)) => wire::ScheduleResult {
             schedule_id: id,
             outcome: Some(written_word(written).to_owned()),
-            revision: (revision > 0).then(|| revision.to_string()),
+            revision: (!revision.is_none()).then(|| revision.to_string()),
             result: wire::ItemStatus {
                 status: if written == Written::Created {
                     201

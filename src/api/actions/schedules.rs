@@ -18,7 +18,7 @@ use crate::command::schedules::{
     TriggerSchedule,
 };
 use crate::command::{Command, Expect};
-use crate::ids::{ScheduleId, TenantId, TenantNo};
+use crate::ids::{Revision, ScheduleId, TenantId, TenantNo};
 use crate::leader::planner::{self, CatchUp, Decision, identity};
 use crate::model::policy::PastPolicy;
 use crate::model::rule::When;
@@ -429,7 +429,7 @@ fn check_trigger(
 ///
 /// # Errors
 /// `revision_mismatch`, `already_exists`.
-pub fn check_expect(expect: Expect, revision: u64) -> Result<(), Error> {
+pub fn check_expect(expect: Expect, revision: Revision) -> Result<(), Error> {
     match expect {
         Expect::Absent => Err(Refusal::AlreadyExists { revision }.into()),
         Expect::Revision(wanted) if wanted != revision => {

@@ -209,7 +209,7 @@ mod tests {
             spec: spec.clone(),
             paused: None,
             created_at: crate::time::Timestamp::EPOCH,
-            revision: 7,
+            revision: crate::ids::Revision::new(7, 0),
             rate_tat_ns: 0,
         };
         let again = queue_spec(&mut issues, queue_out(&row, wire::Backlog::default()), &id);

@@ -18,7 +18,7 @@ use crate::api::reply::{Reply, written_word};
 use crate::api::routes::{Route, handler};
 use crate::command::executions::CancelMode;
 use crate::command::outcome::{Outcome, Written};
-use crate::ids::{ExecutionId, ScheduleId, TenantId, TenantNo};
+use crate::ids::{ExecutionId, Revision, ScheduleId, TenantId, TenantNo};
 use crate::model::execution::ExecutionState;
 use crate::state::reader::Found;
 use crate::state::reader::lists::Listing;
@@ -181,7 +181,7 @@ async fn submit(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
                 tenant: tenant.to_string(),
                 ..wire::Execution::default()
             };
-            (bare, done.index)
+            (bare, Revision::new(done.index, 0))
         }
         Err(error) => return Err(error),
     };

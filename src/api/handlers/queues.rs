@@ -17,7 +17,7 @@ use crate::api::routes::{Route, handler};
 use crate::command::Expect;
 use crate::command::admin::{AdminCommand, DeleteQueue, PauseScope, PutQueue};
 use crate::command::outcome::{Outcome, Refusal, Written};
-use crate::ids::{QueueId, QueueNo};
+use crate::ids::{QueueId, QueueNo, Revision};
 use crate::state::reader::Reader;
 use crate::store::{Direction, Family, KeyRange, keys};
 use crate::time::{Millis, Timestamp};
@@ -118,7 +118,7 @@ fn definitions() -> Vec<Route> {
     ]
 }
 
-fn shown(reader: &Reader<'_>, id: &QueueId) -> Result<(wire::Queue, u64), Error> {
+fn shown(reader: &Reader<'_>, id: &QueueId) -> Result<(wire::Queue, Revision), Error> {
     let no = queue_no(reader, id)?;
     let row = reader.queues.get(&no).ok_or(Refusal::QueueNotFound)?;
     Ok((queue_out(row, backlog(reader, no)), row.revision))
@@ -141,7 +141,7 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
             spec,
             paused: None,
             created_at: reader.now(),
-            revision: revision.unwrap_or(0),
+            revision: revision.unwrap_or_default(),
             rate_tat_ns: 0,
         };
         let would_be = queue_out(&row, wire::Backlog::default());
@@ -164,11 +164,12 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
 }
 
 /// What apply would say of the condition.
-pub(super) fn dry_expect(expect: Expect, revision: Option<u64>) -> Result<(), Error> {
+pub(super) fn dry_expect(expect: Expect, revision: Option<Revision>) -> Result<(), Error> {
     match (expect, revision) {
-        (Expect::Present | Expect::Revision(_), None) => {
-            Err(Refusal::RevisionMismatch { current: 0 }.into())
+        (Expect::Present | Expect::Revision(_), None) => Err(Refusal::RevisionMismatch {
+            current: Revision::default(),
         }
+        .into()),
         (expect, Some(revision)) => check_expect(expect, revision),
         (Expect::Any | Expect::Absent, None) => Ok(()),
     }

@@ -16,7 +16,7 @@ use crate::api::reply::Reply;
 use crate::api::routes::{Route, handler};
 use crate::command::admin::{AdminCommand, PauseScope, PutKey, PutTenant};
 use crate::command::outcome::{Outcome, Refusal, Written};
-use crate::ids::TenantId;
+use crate::ids::{Revision, TenantId};
 use crate::state::resident::Resident;
 use crate::wire;
 
@@ -108,7 +108,7 @@ fn keys() -> Vec<Route> {
     ]
 }
 
-fn shown(resident: &Resident, id: &TenantId) -> Result<(wire::Tenant, u64), Error> {
+fn shown(resident: &Resident, id: &TenantId) -> Result<(wire::Tenant, Revision), Error> {
     let no = tenant_no(resident, id)?;
     let row = resident.tenants.get(&no).ok_or(Refusal::TenantNotFound)?;
     Ok((tenant_out(row), row.revision))
@@ -133,7 +133,7 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
                 spec,
                 paused: None,
                 created_at: api.scheduler.now(),
-                revision: 0,
+                revision: Revision::default(),
                 rate_tat_ns: 0,
             })
         };

@@ -110,7 +110,7 @@ async fn an_index_that_is_not_reached_is_said_after_a_bounded_time() {
 async fn a_condition_where_there_is_none_is_refused_instead_of_ignored() {
     let node = Node::leading();
     let target = "/v1/tenants/default/keys/k";
-    let headers = [("if-match", "\"7\"")];
+    let headers = [("if-match", "\"7.0\"")];
     let answer = node.ask_with("PUT", target, "{}", &headers).await.must(400);
     assert_eq!(answer.pointer(), "header:if-match");
     node.ask_with("GET", "/v1/queues/default", "", &headers)

@@ -192,3 +192,19 @@ async fn the_audit_log_is_filtered_by_owner_object_name_and_time() {
     let unknown = node.ask("GET", "/v1/audit?tenant=nobody", "").await;
     assert_eq!(unknown.must(404).code(), "tenant_not_found");
 }
+
+#[tokio::test]
+async fn schedules_written_by_one_entry_have_revisions_of_their_own() {
+    let node = Node::leading();
+    let item = |n| json!({"schedule_id": format!("s{n}"), "rule": {"every": "1h"}});
+    let body = json!({"items": [item(0), item(1), item(2)]}).to_string();
+    let batch = node.ask("POST", "/v1/tenants/default/schedules:batch", &body);
+    let answer = batch.await.must(200);
+    let revisions: Vec<_> = answer.body["items"].as_array().unwrap().iter().collect();
+    for (n, item) in revisions.into_iter().enumerate() {
+        assert_eq!(item["revision"], format!("2.{n}"));
+        let path = format!("/v1/tenants/default/schedules/s{n}");
+        let get = node.ask("GET", &path, "").await.must(200);
+        assert_eq!(get.header("etag"), format!("\"2.{n}\""));
+    }
+}

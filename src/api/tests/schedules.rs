@@ -145,7 +145,7 @@ async fn a_merge_patch_changes_what_it_names() {
     let swap = r#"{"rule":{"every":"5s","cron":null}}"#;
     node.ask("PATCH", DAILY, swap).await.must(200);
     let stale = node
-        .ask("PATCH", DAILY, r#"{"revision":"1","priority":1}"#)
+        .ask("PATCH", DAILY, r#"{"revision":"1.0","priority":1}"#)
         .await
         .must(412);
     assert_eq!(stale.code(), "revision_mismatch");
@@ -176,7 +176,7 @@ async fn a_dry_run_validates_shows_what_would_happen_and_changes_nothing() {
     let same = node.ask("PUT", &dry, BODY).await.must(200);
     assert_eq!(same.header("x-outcome"), "unchanged");
     let stale = node
-        .ask_with("PUT", &dry, BODY, &[("if-match", "\"1\"")])
+        .ask_with("PUT", &dry, BODY, &[("if-match", "\"1.0\"")])
         .await;
     assert_eq!(stale.must(412).code(), "revision_mismatch");
     for action in ["pause", "trigger", "resume"] {
@@ -381,7 +381,7 @@ async fn a_batch_answers_every_item_by_itself() {
         {"rule": {"every": "1h"}},
         {"schedule_id": "daily", "rule": {"every": "2h"}},
         {"schedule_id": "a", "rule": {"every": "1h"}},
-        {"schedule_id": "daily", "rule": {"every": "3h"}, "revision": "1"},
+        {"schedule_id": "daily", "rule": {"every": "3h"}, "revision": "1.0"},
     ]});
     let answer = node
         .ask(

@@ -16,7 +16,10 @@ async fn a_queue_is_made_changed_paused_and_deleted() {
         .await
         .must(200);
     assert_eq!(same.header("x-outcome"), "unchanged");
-    let stale = node.ask("PUT", path, r#"{"revision":"1"}"#).await.must(412);
+    let stale = node
+        .ask("PUT", path, r#"{"revision":"1.0"}"#)
+        .await
+        .must(412);
     assert_eq!(stale.code(), "revision_mismatch");
     node.ask_with("PUT", path, "{}", &[("if-none-match", "*")])
         .await

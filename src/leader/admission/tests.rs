@@ -36,7 +36,7 @@ impl Bench {
             spec: QueueSpec::default(),
             paused: None,
             created_at: now(),
-            revision: 1,
+            revision: crate::ids::Revision::default(),
             rate_tat_ns: 0,
         };
         resident.insert_queue(Q, queue);
@@ -49,7 +49,7 @@ impl Bench {
                 },
                 paused: None,
                 created_at: now(),
-                revision: 1,
+                revision: crate::ids::Revision::default(),
                 rate_tat_ns: 0,
             };
             resident.insert_tenant(TenantNo(no), tenant);

@@ -60,7 +60,7 @@ impl Bench {
             id: ScheduleId::new("s").expect("a good name"),
             incarnation: 9,
             generation: 1,
-            revision: 9,
+            revision: crate::ids::Revision::new(9, 0),
             queue: QueueNo(1),
             created_at: born,
             updated_at: born,

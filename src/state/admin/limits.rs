@@ -15,7 +15,7 @@ pub(in crate::state) const KEYS_MAX: u64 = 100_000;
 const PROMOTED_MAX: u32 = 100;
 
 /// Sets the limits of a key. A changed rate starts with its whole burst. A repeat changes no limit but goes on
-/// promoting. A key has no revision: the answer carries the entry's token.
+/// promoting. A key has no revision: the answer carries the command's.
 pub(in crate::state) fn put_key(context: &mut Context<'_>, command: &PutKey) -> Verdict {
     let tenant = match context.tenant(&command.tenant) {
         Ok(tenant) => tenant,
@@ -55,7 +55,7 @@ pub(in crate::state) fn put_key(context: &mut Context<'_>, command: &PutKey) -> 
         review(context);
     }
     promote(context, tenant, &command.key)?;
-    Ok(Ok(written(did, context.token)))
+    Ok(Ok(written(did, context.revision())))
 }
 
 /// Promotes as many parked heads as slots are free.

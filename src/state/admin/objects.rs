@@ -19,7 +19,7 @@ pub(in crate::state) fn put_tenant(context: &mut Context<'_>, command: &PutTenan
     if let Some(row) = present.filter(|row| row.spec == command.spec) {
         return Ok(Ok(written(Written::Unchanged, row.revision)));
     }
-    let revision = context.token;
+    let revision = context.revision();
     let did = match no {
         Some(no) => {
             if let Some(row) = context.tenant_mut(no) {
@@ -53,7 +53,7 @@ fn create_tenant(context: &mut Context<'_>, command: &PutTenant) {
         spec: command.spec.clone(),
         paused: None,
         created_at: context.now,
-        revision: context.token,
+        revision: context.revision(),
         rate_tat_ns: 0,
     };
     context.state.insert_tenant(no, row);
@@ -80,7 +80,7 @@ pub(in crate::state) fn put_queue(context: &mut Context<'_>, command: &PutQueue)
         }
         Written::Created
     };
-    let revision = context.token;
+    let revision = context.revision();
     let no = context.ensure_queue(&command.queue);
     if let Some(row) = context.queue_mut(no) {
         if row.spec.rate != command.spec.rate {
@@ -123,7 +123,7 @@ pub(in crate::state) fn delete_queue(context: &mut Context<'_>, command: &Delete
     review(context);
     Ok(Ok(Outcome::Written {
         written: Written::Deleted,
-        revision: context.token,
+        revision: context.revision(),
     }))
 }
 

@@ -5,7 +5,7 @@ use crate::command::Actor;
 use crate::command::admin::{PauseScope, SetPause};
 use crate::command::outcome::{Quota, Refusal, Written};
 use crate::fault::Fault;
-use crate::ids::{QueueNo, TenantNo};
+use crate::ids::{QueueNo, Revision, TenantNo};
 use crate::model::policy::PauseInfo;
 use crate::state::apply::Verdict;
 use crate::state::context::Context;
@@ -48,7 +48,7 @@ pub(in crate::state) fn set_pause(context: &mut Context<'_>, command: &SetPause)
     record(context, &command.scope, wanted.is_some())?;
     set(context, &found, &command.scope, wanted);
     review(context);
-    Ok(Ok(written(Written::Updated, context.token)))
+    Ok(Ok(written(Written::Updated, context.revision())))
 }
 
 fn find(context: &Context<'_>, scope: &PauseScope) -> Result<Found, Refusal> {
@@ -64,7 +64,11 @@ fn find(context: &Context<'_>, scope: &PauseScope) -> Result<Found, Refusal> {
 }
 
 /// The pause in force and the revision of what carries it.
-fn present(context: &Context<'_>, found: &Found, scope: &PauseScope) -> (Option<PauseInfo>, u64) {
+fn present(
+    context: &Context<'_>,
+    found: &Found,
+    scope: &PauseScope,
+) -> (Option<PauseInfo>, Revision) {
     let state = &context.state;
     let cluster = &state.cluster;
     match (found, scope) {
@@ -105,7 +109,7 @@ fn record(context: &mut Context<'_>, scope: &PauseScope, paused: bool) -> Result
 }
 
 fn set(context: &mut Context<'_>, found: &Found, scope: &PauseScope, pause: Option<PauseInfo>) {
-    let revision = context.token;
+    let revision = context.revision();
     match (found, scope) {
         (Found::Tenant(no), _) => {
             if let Some(row) = context.tenant_mut(*no) {

@@ -1,10 +1,10 @@
 //! The cluster, tenants, queues, keys and pauses as apply changes them.
 
 use super::*;
-use crate::command::admin::{PauseScope, SetPause};
+use crate::command::admin::{PauseScope, PutQueue, SetPause};
 use crate::command::outcome::Quota;
 use crate::command::{Actor, Envelope, Expect, Idempotency};
-use crate::ids::{Kind, QueueNo};
+use crate::ids::{Kind, QueueNo, Revision};
 use crate::model::policy::RateLimit;
 use crate::model::queue::QueueSpec;
 use crate::model::tenant::TenantSpec;
@@ -162,6 +162,50 @@ fn a_chosen_id_is_forgotten_only_with_its_history() {
 }
 
 #[test]
+fn two_changes_in_one_entry_have_revisions_of_their_own() {
+    let mut world = World::new();
+    let put = |max_leased, expect| {
+        let spec = QueueSpec {
+            max_leased: Some(max_leased),
+            ..QueueSpec::default()
+        };
+        let queue = queue_id("q");
+        let put = AdminCommand::PutQueue(PutQueue {
+            queue,
+            spec,
+            expect,
+        });
+        Envelope {
+            actor: Actor::Anonymous,
+            ..by_leader(put)
+        }
+    };
+    let outcomes = world.apply(vec![put(1, Expect::Any), put(2, Expect::Any)]);
+    let [
+        Outcome::Written {
+            revision: first, ..
+        },
+        Outcome::Written {
+            revision: second, ..
+        },
+    ] = outcomes.as_slice()
+    else {
+        panic!("two writes, got {outcomes:?}");
+    };
+    assert!(first < second);
+    // Whoever read the first one must not overwrite what the second one did.
+    let refused = world.apply(vec![put(3, Expect::Revision(*first))]);
+    let current = *second;
+    assert_eq!(
+        refused,
+        [Outcome::Refused(Refusal::RevisionMismatch { current })]
+    );
+    world.apply(vec![put(3, Expect::Revision(*second))]);
+    let no = world.state.queue_numbers["q"];
+    assert_eq!(world.state.queues[&no].spec.max_leased, Some(3));
+}
+
+#[test]
 fn a_tenant_is_created_replaced_and_left_alone() {
     let mut world = World::new();
     let created = world.put_tenant("a", weight(2), Expect::Absent);
@@ -171,7 +215,7 @@ fn a_tenant_is_created_replaced_and_left_alone() {
     let Outcome::Written { revision, .. } = again else {
         panic!("a write")
     };
-    let refused = world.put_tenant("a", weight(3), Expect::Revision(revision + 1));
+    let refused = world.put_tenant("a", weight(3), Expect::Revision(Revision::new(99, 0)));
     let current = revision;
     assert_eq!(
         refused,
@@ -187,7 +231,9 @@ fn a_tenant_is_created_replaced_and_left_alone() {
     let refused = world.put_tenant("b", weight(4), Expect::Present);
     assert_eq!(
         refused,
-        Outcome::Refused(Refusal::RevisionMismatch { current: 0 })
+        Outcome::Refused(Refusal::RevisionMismatch {
+            current: crate::ids::Revision::default()
+        })
     );
     assert_eq!(world.audited(), vec!["tenant.put a", "tenant.put a"]);
     assert_eq!(world.state.tenant_numbers[&tenant_id("a")], TenantNo(2));

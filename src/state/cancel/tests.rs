@@ -165,7 +165,7 @@ fn what_does_not_exist_or_is_not_as_expected_is_refused() {
             tenant: TenantId::default_tenant(),
             id,
             mode: CancelMode::Request,
-            expect: Expect::Revision(current + 1),
+            expect: Expect::Revision(crate::ids::Revision::new(99, 0)),
         },
     )));
     let mismatch = Refusal::RevisionMismatch { current };

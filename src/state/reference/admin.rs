@@ -6,13 +6,13 @@ use crate::command::admin::{
     AdminCommand, AdvanceRetention, PauseScope, PutKey, PutQueue, PutSettings, PutTenant, SetPause,
 };
 use crate::command::outcome::{Outcome, Quota, Refusal, Written};
-use crate::ids::{QueueId, TenantId};
+use crate::ids::{QueueId, Revision, TenantId};
 use crate::model::policy::PauseInfo;
 use crate::model::tenant::Tenant;
 use crate::store::due::Level;
 use crate::time::{Millis, Timestamp};
 
-fn wrote(written: Written, revision: u64) -> Answer {
+fn wrote(written: Written, revision: Revision) -> Answer {
     Ok(Outcome::Written { written, revision })
 }
 
@@ -90,7 +90,7 @@ impl Model {
                 spec: command.spec.clone(),
                 paused: None,
                 created_at: self.now,
-                revision: 0,
+                revision: Revision::default(),
                 rate_tat_ns: 0,
             },
         };
@@ -98,7 +98,7 @@ impl Model {
             tenant.rate_tat_ns = 0;
         }
         tenant.spec = command.spec.clone();
-        tenant.revision = self.token;
+        tenant.revision = self.revision();
         let no = no.unwrap_or_else(|| {
             self.cluster.next_tenant += 1;
             self.cluster.next_tenant - 1
@@ -110,7 +110,7 @@ impl Model {
         } else {
             Written::Created
         };
-        wrote(did, self.token)
+        wrote(did, self.revision())
     }
 
     fn put_queue(&mut self, command: &PutQueue) -> Answer {
@@ -124,20 +124,20 @@ impl Model {
             return wrote(Written::Unchanged, row.revision);
         }
         let no = self.queue_for(&command.queue);
-        let token = self.token;
+        let revision = self.revision();
         let queue = self.queues.get_mut(&no).expect("there");
         if queue.spec.rate != command.spec.rate {
             queue.rate_tat_ns = 0;
         }
         queue.spec = command.spec.clone();
-        queue.revision = token;
+        queue.revision = revision;
         self.audit(0, "queue.put", command.queue.to_string());
         let did = if row.is_some() {
             Written::Updated
         } else {
             Written::Created
         };
-        wrote(did, self.token)
+        wrote(did, self.revision())
     }
 
     fn delete_queue(&mut self, id: &QueueId, expect: crate::command::Expect) -> Answer {
@@ -153,7 +153,7 @@ impl Model {
         }
         self.queues.remove(&no);
         self.audit(0, "queue.delete", id.to_string());
-        wrote(Written::Deleted, self.token)
+        wrote(Written::Deleted, self.revision())
     }
 
     fn put_key(&mut self, command: &PutKey) -> Answer {
@@ -184,7 +184,7 @@ impl Model {
         }
         let free = self.free_slots(tenant, &command.key).min(100);
         self.promote(tenant, &command.key, free);
-        wrote(did, self.token)
+        wrote(did, self.revision())
     }
 
     fn set_pause(&mut self, command: &SetPause) -> Answer {
@@ -210,7 +210,7 @@ impl Model {
         let verb = if wanted.is_some() { "pause" } else { "resume" };
         self.audit(0, &format!("{noun}.{verb}"), target);
         self.write_pause(&command.scope, wanted)?;
-        wrote(Written::Updated, self.token)
+        wrote(Written::Updated, self.revision())
     }
 
     /// The leader ends only pauses whose time is over.
@@ -218,7 +218,7 @@ impl Model {
         self.caller.actor == Actor::Leader && pause.until.is_none_or(|until| until > self.now)
     }
 
-    fn pause_of(&self, scope: &PauseScope) -> Result<(Option<PauseInfo>, u64), Refusal> {
+    fn pause_of(&self, scope: &PauseScope) -> Result<(Option<PauseInfo>, Revision), Refusal> {
         let cluster = &self.cluster;
         Ok(match scope {
             PauseScope::Cluster => (cluster.paused.clone(), cluster.revision),
@@ -235,19 +235,20 @@ impl Model {
     }
 
     fn write_pause(&mut self, scope: &PauseScope, pause: Option<PauseInfo>) -> Result<(), Refusal> {
+        let revision = self.revision();
         match scope {
             PauseScope::Tenant(id) => {
                 let no = self.tenant(id)?;
                 let row = self.tenants.get_mut(&no).expect("there");
                 row.paused = pause;
-                row.revision = self.token;
+                row.revision = revision;
                 return Ok(());
             }
             PauseScope::Queue(id) => {
                 let no = self.queue(id).ok_or(Refusal::QueueNotFound)?;
                 let row = self.queues.get_mut(&no).expect("there");
                 row.paused = pause;
-                row.revision = self.token;
+                row.revision = revision;
                 return Ok(());
             }
             PauseScope::Cluster => self.cluster.paused = pause,
@@ -257,7 +258,7 @@ impl Model {
                 kinds.extend(pause.map(|pause| (kind.clone(), pause)));
             }
         }
-        self.cluster.revision = self.token;
+        self.cluster.revision = revision;
         Ok(())
     }
 
@@ -275,10 +276,10 @@ impl Model {
         if after == self.cluster {
             return wrote(Written::Unchanged, self.cluster.revision);
         }
-        after.revision = self.token;
+        after.revision = self.revision();
         self.cluster = after;
         self.audit(0, "settings.put", "cluster".to_owned());
-        wrote(Written::Updated, self.token)
+        wrote(Written::Updated, self.revision())
     }
 
     /// Whether a new queue may come into being, and the tenant may use it.

@@ -103,7 +103,7 @@ impl Model {
             cancel: None,
             replay_of: new.replay_of,
             attempts: Vec::new(),
-            revision: self.token,
+            revision: self.revision(),
         };
         let mut body = None;
         if row.template.payload.len() > 1_024 {
@@ -407,8 +407,9 @@ impl Model {
             by: self.caller.actor.as_str().to_owned(),
             reason: self.caller.reason.clone(),
         };
+        let revision = self.revision();
         let row = &mut self.open.get_mut(name).expect("open").row;
-        row.revision = self.token;
+        row.revision = revision;
         if row.cancel.is_none() {
             row.cancel = Some(request);
         }
@@ -441,7 +442,7 @@ impl Model {
         );
         Ok(Outcome::Written {
             written: Written::Deleted,
-            revision: self.token,
+            revision: self.revision(),
         })
     }
 }

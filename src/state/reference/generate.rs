@@ -7,7 +7,7 @@ use crate::command::admin::{
     PutSettings, PutTenant, SetPause, TakeOffice,
 };
 use crate::command::{Actor, Batch, Command, Envelope, Expect, Idempotency};
-use crate::ids::{Kind, QueueId, TenantId};
+use crate::ids::{Kind, QueueId, Revision, TenantId};
 use crate::model::policy::{PauseInfo, RateLimit};
 use crate::model::queue::{QueueOrder, QueueRetention, QueueSpec};
 use crate::model::tenant::TenantSpec;
@@ -152,12 +152,12 @@ fn key(dice: &mut Dice) -> String {
 }
 
 /// Mostly without a condition, sometimes one that holds, sometimes one that does not.
-fn expect(revision: Option<u64>, dice: &mut Dice) -> Expect {
+fn expect(revision: Option<Revision>, dice: &mut Dice) -> Expect {
     match dice.below(12) {
         0 => Expect::Absent,
         1 => Expect::Present,
-        2 => Expect::Revision(revision.unwrap_or(3)),
-        3 => Expect::Revision(1),
+        2 => Expect::Revision(revision.unwrap_or(Revision::new(3, 0))),
+        3 => Expect::Revision(Revision::new(1, 0)),
         _ => Expect::Any,
     }
 }

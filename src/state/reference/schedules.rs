@@ -92,7 +92,7 @@ impl Model {
             id: command.id.clone(),
             incarnation: self.token,
             generation: 1,
-            revision: self.token,
+            revision: self.revision(),
             queue,
             created_at: self.now,
             updated_at: self.now,
@@ -114,7 +114,7 @@ impl Model {
         let mut planned = former.clone();
         planned.former.insert(former.row.generation, former.row);
         planned.row.generation += 1;
-        planned.row.revision = self.token;
+        planned.row.revision = self.revision();
         planned.row.queue = queue;
         planned.row.updated_at = self.now;
         planned.row.spec = command.spec.clone();
@@ -178,7 +178,7 @@ impl Model {
             "schedule.delete",
             self.schedule_name(tenant, &command.id),
         );
-        gone.row.revision = self.token;
+        gone.row.revision = self.revision();
         gone.wrote(Written::Deleted)
     }
 
@@ -221,7 +221,7 @@ impl Model {
         };
         pause.until = command.until;
         self.stop(&mut planned, pause);
-        planned.row.revision = self.token;
+        planned.row.revision = self.revision();
         self.audit(
             tenant,
             "schedule.pause",
@@ -262,7 +262,7 @@ impl Model {
         planned.status.failures_in_row = 0;
         self.decide(&mut planned, &command.steps);
         self.go_on(&mut planned, &command.plan);
-        planned.row.revision = self.token;
+        planned.row.revision = self.revision();
         self.audit(
             tenant,
             "schedule.resume",

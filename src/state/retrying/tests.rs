@@ -35,7 +35,7 @@ fn execution() -> Execution {
         cancel: None,
         replay_of: None,
         attempts: Vec::new(),
-        revision: 1,
+        revision: crate::ids::Revision::default(),
     }
 }
 

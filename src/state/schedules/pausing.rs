@@ -41,7 +41,7 @@ pub(in crate::state) fn pause(context: &mut Context<'_>, command: &PauseSchedule
         },
     };
     enter(context, &schedule, &mut status, pause);
-    schedule.revision = context.token;
+    schedule.revision = context.revision();
     store(context, &schedule, &status)?;
     context.audit(
         tenant,
@@ -126,7 +126,7 @@ pub(in crate::state) fn resume(context: &mut Context<'_>, command: &ResumeSchedu
     status.failures_in_row = 0;
     steps::decide(context, &schedule, &mut status, &command.steps)?;
     follow(context, &schedule, &mut status, &command.plan);
-    schedule.revision = context.token;
+    schedule.revision = context.revision();
     store(context, &schedule, &status)?;
     context.audit(
         tenant,

@@ -32,7 +32,7 @@ pub(in crate::state) fn delete(context: &mut Context<'_>, command: &DeleteSchedu
         "schedule.delete",
         target(&command.tenant, &command.id),
     )?;
-    schedule.revision = context.token;
+    schedule.revision = context.revision();
     Ok(Ok(answer(Written::Deleted, &schedule)))
 }
 

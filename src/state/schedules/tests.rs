@@ -4,7 +4,7 @@ use super::*;
 use crate::command::outcome::{Quota, Refusal};
 use crate::command::schedules::{RemoveSchedule, ScheduleCommand, Step};
 use crate::command::{Actor, Command, Envelope, Expect};
-use crate::ids::QueueNo;
+use crate::ids::{QueueNo, Revision};
 use crate::model::policy::PauseInfo;
 use crate::model::queue::QueueSpec;
 use crate::model::schedule::{GENERATIONS_MAX, SkipReason};
@@ -52,7 +52,7 @@ fn a_new_schedule_is_active_with_its_next_occurrence_in_the_due_index() {
     let world = with_schedule();
     let (schedule, status) = world.schedule("s");
     assert_eq!(schedule.generation, 1);
-    assert_eq!(schedule.incarnation, schedule.revision);
+    assert_eq!(schedule.revision, Revision::new(schedule.incarnation, 0));
     assert_eq!((schedule.created_at, schedule.updated_at), (START, START));
     assert_eq!(status.state, ScheduleState::Active);
     assert_eq!(due(&world), Some((DueKind::Occurrence, minute(1))));

@@ -17,7 +17,7 @@ use crate::api::reads::{tenant_no, total_open};
 use crate::api::reply::Reply;
 use crate::command::Expect;
 use crate::command::outcome::{Outcome, Written};
-use crate::ids::{QueueNo, ScheduleId, TenantId};
+use crate::ids::{QueueNo, Revision, ScheduleId, TenantId};
 use crate::model::schedule::{Schedule, ScheduleStatus};
 use crate::wire;
 use crate::wire::limits;
@@ -126,7 +126,10 @@ fn dry_reply(api: &Api, put: &Put, planned: &Planned) -> Result<Reply, Error> {
             check_expect(expect, revision)?;
         }
         (None, Expect::Revision(_) | Expect::Present) => {
-            return Err(crate::command::outcome::Refusal::RevisionMismatch { current: 0 }.into());
+            return Err(crate::command::outcome::Refusal::RevisionMismatch {
+                current: Revision::default(),
+            }
+            .into());
         }
         (None, _) => {}
     }
@@ -144,7 +147,7 @@ fn dry_reply(api: &Api, put: &Put, planned: &Planned) -> Result<Reply, Error> {
         generation: present
             .as_ref()
             .map_or(1, |(row, _)| row.generation + changes),
-        revision: revision.unwrap_or(0),
+        revision: revision.unwrap_or_default(),
         queue: QueueNo(0),
         created_at: present
             .as_ref()
