@@ -67,6 +67,15 @@ pub struct Queue {
     pub rate_tat_ns: u64,
 }
 
+/// What is left of a deleted queue: its name, for executions in history that ran in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedQueue {
+    /// Its name. Another queue may have it now, under another number.
+    pub id: QueueId,
+    /// Log time of the deletion.
+    pub deleted_at: Timestamp,
+}
+
 /// Counts of open executions (and of schedules) of one tenant in one queue. Kept by apply, written once an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineCounts {

@@ -14,7 +14,7 @@ use crate::command::{Actor, Envelope};
 use crate::fault::Fault;
 use crate::ids::{ExecutionId, QueueId, QueueNo, Revision, TenantId, TenantNo};
 use crate::model::execution::{Execution, ExecutionState, StoredPayload};
-use crate::model::queue::{KeyState, LineCounts, Queue, QueueSpec};
+use crate::model::queue::{DeletedQueue, KeyState, LineCounts, Queue, QueueSpec};
 use crate::model::tenant::TenantUsage;
 use crate::state::machine::Position;
 use crate::state::resident::{AppliedRow, QueueTotals, Resident};
@@ -26,6 +26,8 @@ use crate::time::Timestamp;
 
 /// Most queues in a cluster.
 pub const QUEUES_MAX: u32 = 10_000;
+/// Names of deleted queues that are kept; one more, and the queue that was created first is forgotten.
+pub const DELETED_QUEUES_MAX: usize = 10_000;
 /// Most tenants in a cluster.
 pub const TENANTS_MAX: u32 = 10_000;
 
@@ -36,6 +38,7 @@ struct Dirty {
     tenants: BTreeSet<TenantNo>,
     usage: BTreeSet<TenantNo>,
     queues: BTreeSet<QueueNo>,
+    deleted_queues: BTreeSet<QueueNo>,
     counts: BTreeSet<(QueueNo, TenantNo)>,
     keys: BTreeSet<(TenantNo, String)>,
 }
@@ -219,12 +222,24 @@ impl<'a> Context<'a> {
         self.state.queues.get_mut(&no)
     }
 
-    /// Removes a queue's row from memory and store.
+    /// Removes a queue's row from memory and store; its name stays known to what ran in it.
     pub fn remove_queue(&mut self, no: QueueNo) {
-        if let Some(row) = self.state.queues.remove(&no) {
-            self.state.queue_numbers.remove(&row.id);
-        }
         self.dirty.queues.insert(no);
+        let Some(row) = self.state.queues.remove(&no) else {
+            return;
+        };
+        self.state.queue_numbers.remove(&row.id);
+        let left = DeletedQueue {
+            id: row.id,
+            deleted_at: self.now,
+        };
+        self.state.deleted_queues.insert(no, left);
+        self.dirty.deleted_queues.insert(no);
+        if self.state.deleted_queues.len() > DELETED_QUEUES_MAX
+            && let Some((oldest, _)) = self.state.deleted_queues.pop_first()
+        {
+            self.dirty.deleted_queues.insert(oldest);
+        }
     }
 
     /// A tenant's usage, to be changed.
@@ -456,6 +471,10 @@ impl<'a> Context<'a> {
         }
         for no in dirty.queues {
             write_or_delete(&mut self.txn, keys::queue(no), self.state.queues.get(&no))?;
+        }
+        for no in dirty.deleted_queues {
+            let row = self.state.deleted_queues.get(&no);
+            write_or_delete(&mut self.txn, keys::deleted_queue(no), row)?;
         }
         for (queue, tenant) in dirty.counts {
             let counts = self

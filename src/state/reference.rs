@@ -32,7 +32,7 @@ use crate::model::execution::{Execution, FinalExecution};
 use crate::model::history::{AuditRecord, IdempotencyRecord, LedgerRow};
 use crate::model::lease::Lease;
 use crate::model::policy::RateLimit;
-use crate::model::queue::{Queue, QueueSpec};
+use crate::model::queue::{DeletedQueue, Queue, QueueSpec};
 use crate::model::schedule::{Schedule, ScheduleStatus};
 use crate::model::tenant::{Tenant, TenantSpec};
 use crate::store::due::{DueKey, Level};
@@ -109,6 +109,7 @@ struct Model {
     cluster: ClusterState,
     tenants: BTreeMap<u32, Tenant>,
     queues: BTreeMap<u32, Queue>,
+    deleted_queues: BTreeMap<u32, DeletedQueue>,
     limits: Named<Limits>,
     schedules: Named<Planned>,
     open: Named<Open>,
@@ -144,6 +145,7 @@ impl Model {
             cluster: ClusterState::default(),
             tenants: [(1, tenant)].into(),
             queues: [(1, queue)].into(),
+            deleted_queues: BTreeMap::new(),
             limits: Named::new(),
             schedules: Named::new(),
             open: Named::new(),

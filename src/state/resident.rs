@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::ids::{ExecutionId, QueueId, QueueNo, Revision, TenantId, TenantNo, WorkerId};
 use crate::model::cluster::ClusterState;
 use crate::model::lease::Lease;
-use crate::model::queue::{KeyState, LineCounts, Queue, QueueSpec};
+use crate::model::queue::{DeletedQueue, KeyState, LineCounts, Queue, QueueSpec};
 use crate::model::tenant::{Tenant, TenantSpec, TenantUsage};
 use crate::state::machine::{Applied, Position};
 use crate::store::keys;
@@ -66,6 +66,8 @@ pub struct Resident {
     pub queues: BTreeMap<QueueNo, Queue>,
     /// Numbers by name.
     pub queue_numbers: BTreeMap<QueueId, QueueNo>,
+    /// Names of queues that were deleted, by number.
+    pub deleted_queues: BTreeMap<QueueNo, DeletedQueue>,
     /// Counts by line.
     pub counts: BTreeMap<(QueueNo, TenantNo), LineCounts>,
     /// Concurrency keys with a limit or with something parked.
@@ -103,6 +105,11 @@ impl Resident {
         })?;
         each(view, Family::Meta, keys::QUEUE, |key, row: Queue| {
             state.insert_queue(QueueNo(number(key, 0)?), row);
+            Ok(())
+        })?;
+        let deleted = keys::DELETED_QUEUE;
+        each(view, Family::Meta, deleted, |key, row: DeletedQueue| {
+            state.deleted_queues.insert(QueueNo(number(key, 0)?), row);
             Ok(())
         })?;
         each(view, Family::Meta, keys::USAGE, |key, row: TenantUsage| {
@@ -167,6 +174,22 @@ impl Resident {
     pub fn insert_queue(&mut self, no: QueueNo, row: Queue) {
         self.queue_numbers.insert(row.id.clone(), no);
         self.queues.insert(no, row);
+    }
+
+    /// The name of a queue, also of one that was deleted. `None`: it was deleted so long ago that its name is forgotten.
+    #[must_use]
+    pub fn queue_name(&self, no: QueueNo) -> Option<&QueueId> {
+        let present = self.queues.get(&no).map(|row| &row.id);
+        present.or_else(|| self.deleted_queues.get(&no).map(|row| &row.id))
+    }
+
+    /// The numbers of all queues that have or had a name: the present one and deleted ones.
+    #[must_use]
+    pub fn queues_named(&self, name: &str) -> BTreeSet<QueueNo> {
+        let deleted = self.deleted_queues.iter();
+        let deleted = deleted.filter(|(_, row)| row.id.as_str() == name);
+        let present = self.queue_numbers.get(name);
+        deleted.map(|(no, _)| no).chain(present).copied().collect()
     }
 
     fn add_to_totals(&mut self, queue: QueueNo, row: &LineCounts) {

@@ -21,6 +21,8 @@ pub const TENANT: u8 = b'T';
 pub const USAGE: u8 = b't';
 /// First byte of a queue's row in `meta`.
 pub const QUEUE: u8 = b'Q';
+/// First byte of a deleted queue's name in `meta`.
+pub const DELETED_QUEUE: u8 = b'q';
 /// First byte of a line's counts in `meta`.
 pub const COUNTS: u8 = b'c';
 /// First byte of a concurrency key's state in `meta`.
@@ -85,6 +87,12 @@ pub fn usage(no: TenantNo) -> Vec<u8> {
 #[must_use]
 pub fn queue(no: QueueNo) -> Vec<u8> {
     with_u32(QUEUE, no.0)
+}
+
+/// `meta`: the name of a deleted queue.
+#[must_use]
+pub fn deleted_queue(no: QueueNo) -> Vec<u8> {
+    with_u32(DELETED_QUEUE, no.0)
 }
 
 /// `meta`: counts of one tenant in one queue.

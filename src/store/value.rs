@@ -103,6 +103,7 @@ stored! {
     18, 1: model::history::IdempotencyRecord;
     19, 1: model::history::ChosenId;
     20, 1: model::history::UniqueHolder;
+    21, 1: model::queue::DeletedQueue;
 }
 
 #[cfg(test)]

@@ -445,8 +445,8 @@ pub fn tenant_name(resident: &Resident, no: crate::ids::TenantNo) -> String {
 /// Name of a queue; its number for one that is gone.
 #[must_use]
 pub fn queue_name_of(resident: &Resident, no: crate::ids::QueueNo) -> String {
-    let row = resident.queues.get(&no);
-    row.map_or_else(|| no.0.to_string(), |q| q.id.to_string())
+    let name = resident.queue_name(no);
+    name.map_or_else(|| no.0.to_string(), ToString::to_string)
 }
 
 /// Answers to items, in request order.

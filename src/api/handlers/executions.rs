@@ -363,7 +363,7 @@ async fn list(
         let resident = api.replica.resident();
         let queue = query
             .filter("queue")
-            .map(|name| resident.queue_numbers.get(name).copied());
+            .map(|name| resident.queues_named(name));
         (tenant_no(&resident, &tenant)?, queue)
     };
     let filter = Filter {

@@ -208,3 +208,36 @@ async fn schedules_written_by_one_entry_have_revisions_of_their_own() {
         assert_eq!(get.header("etag"), format!("\"2.{n}\""));
     }
 }
+
+const EXECUTIONS: &str = "/v1/tenants/default/executions";
+
+#[tokio::test]
+async fn an_execution_keeps_the_name_of_its_queue_when_that_is_deleted() {
+    let node = Node::leading();
+    let body = |id| json!({"kind": "k", "queue": "mail", "execution_id": id}).to_string();
+    node.ask("POST", EXECUTIONS, &body("old")).await.must(201);
+    node.ask("POST", &format!("{EXECUTIONS}/old:cancel"), "")
+        .await
+        .must(200);
+    node.ask("DELETE", "/v1/queues/mail", "").await.must(204);
+    let old = format!("{EXECUTIONS}/old");
+    let shown = node.ask("GET", &old, "").await.must(200);
+    assert_eq!(shown.body["queue"], "mail");
+    let listed = format!("{EXECUTIONS}?queue=mail");
+    assert_eq!(pages(&node, &listed, 1).await.len(), 1);
+
+    node.ask("POST", EXECUTIONS, &body("new")).await.must(201);
+    let names: Vec<_> = pages(&node, &listed, 1).await;
+    assert_eq!(names.len(), 2);
+    assert!(names.iter().all(|e| e["queue"] == "mail"));
+    let stats = node.ask("GET", "/v1/queues/mail/stats", "").await.must(200);
+    assert_eq!(stats.body["backlog"]["ready"], 1);
+    let shown = node.ask("GET", &old, "").await.must(200);
+    assert_eq!(shown.body["queue"], "mail");
+    assert_eq!(
+        pages(&node, &format!("{EXECUTIONS}?queue=x"), 1)
+            .await
+            .len(),
+        0
+    );
+}

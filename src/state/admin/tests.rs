@@ -1,13 +1,14 @@
 //! The cluster, tenants, queues, keys and pauses as apply changes them.
 
 use super::*;
-use crate::command::admin::{PauseScope, PutQueue, SetPause};
+use crate::command::admin::{DeleteQueue, PauseScope, PutQueue, SetPause};
 use crate::command::outcome::Quota;
 use crate::command::{Actor, Envelope, Expect, Idempotency};
 use crate::ids::{Kind, QueueNo, Revision};
 use crate::model::policy::RateLimit;
 use crate::model::queue::QueueSpec;
 use crate::model::tenant::TenantSpec;
+use crate::state::context::DELETED_QUEUES_MAX;
 use crate::state::testkit::{
     START, TENANT, World, a_pause, a_put, complete, minute, queue_id, submission, template,
     tenant_id,
@@ -309,6 +310,40 @@ fn a_queue_in_use_or_protected_is_not_deleted() {
     world.put_queue(queue_id("q"), QueueSpec::default(), Expect::Absent);
     let number = world.state.queue_numbers[&queue_id("q")];
     assert_eq!(number, QueueNo(4), "a number is never used again");
+    let ran_in = world.must_have_ended(&id).execution.queue;
+    assert_ne!(ran_in, number);
+    assert_eq!(world.state.queue_name(ran_in), Some(&queue_id("q")));
+    let both = world.state.queues_named("q");
+    assert_eq!(both, [ran_in, number].into());
+}
+
+#[test]
+fn names_of_deleted_queues_are_bounded() {
+    let mut world = World::new();
+    let put = |n: usize| {
+        AdminCommand::PutQueue(PutQueue {
+            queue: queue_id(&format!("q{n}")),
+            spec: QueueSpec {
+                max_leased: Some(1),
+                ..QueueSpec::default()
+            },
+            expect: Expect::Any,
+        })
+    };
+    let delete = |n: usize| {
+        AdminCommand::DeleteQueue(DeleteQueue {
+            queue: queue_id(&format!("q{n}")),
+            expect: Expect::Any,
+        })
+    };
+    let all: Vec<_> = (0..=DELETED_QUEUES_MAX).collect();
+    for some in all.chunks(1_000) {
+        let pair = |n: &usize| [by_leader(put(*n)), by_leader(delete(*n))];
+        world.apply(some.iter().flat_map(pair).collect());
+    }
+    assert_eq!(world.state.deleted_queues.len(), DELETED_QUEUES_MAX);
+    assert_eq!(world.state.queue_name(QueueNo(2)), None, "the first one");
+    assert_eq!(world.state.queue_name(QueueNo(3)), Some(&queue_id("q1")));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::command::admin::{
 use crate::command::outcome::{Outcome, Quota, Refusal, Written};
 use crate::ids::{QueueId, Revision, TenantId};
 use crate::model::policy::PauseInfo;
+use crate::model::queue::DeletedQueue;
 use crate::model::tenant::Tenant;
 use crate::store::due::Level;
 use crate::time::{Millis, Timestamp};
@@ -152,6 +153,11 @@ impl Model {
             return Err(Refusal::QueueInUse { open: open as u64 });
         }
         self.queues.remove(&no);
+        let left = DeletedQueue {
+            id: id.clone(),
+            deleted_at: self.now,
+        };
+        self.deleted_queues.insert(no, left);
         self.audit(0, "queue.delete", id.to_string());
         wrote(Written::Deleted, self.revision())
     }

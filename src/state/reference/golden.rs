@@ -19,7 +19,7 @@ use crate::model::cluster::ClusterState;
 use crate::model::execution::{Execution, FinalExecution};
 use crate::model::history::{AuditRecord, ChosenId, IdempotencyRecord, LedgerRow, UniqueHolder};
 use crate::model::lease::Lease;
-use crate::model::queue::{KeyState, LineCounts, Queue};
+use crate::model::queue::{DeletedQueue, KeyState, LineCounts, Queue};
 use crate::model::schedule::{Schedule, ScheduleStatus};
 use crate::model::tenant::{Tenant, TenantUsage};
 use crate::state::machine::{CommittedEntry, Machine, Payload, Position};
@@ -116,7 +116,8 @@ fn reread(kind: u16, bytes: &[u8]) -> (String, Vec<u8>) {
         AuditRecord,
         IdempotencyRecord,
         ChosenId,
-        UniqueHolder
+        UniqueHolder,
+        DeletedQueue
     )
 }
 

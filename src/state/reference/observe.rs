@@ -12,7 +12,7 @@ use crate::model::cluster::ClusterState;
 use crate::model::execution::{Execution, ExecutionState, StoredPayload};
 use crate::model::history::{ChosenId, IdempotencyRecord, UniqueHolder};
 use crate::model::lease::Lease;
-use crate::model::queue::{KeyState, LineCounts, Queue};
+use crate::model::queue::{DeletedQueue, KeyState, LineCounts, Queue};
 use crate::model::schedule::{Schedule, ScheduleState, ScheduleStatus};
 use crate::model::tenant::{Tenant, TenantUsage};
 use crate::state::resident::Resident;
@@ -31,6 +31,7 @@ pub(super) struct Observed {
     cluster: ClusterState,
     tenants: BTreeMap<u32, Tenant>,
     queues: BTreeMap<u32, Queue>,
+    deleted_queues: BTreeMap<u32, DeletedQueue>,
     counts: BTreeMap<(u32, u32), LineCounts>,
     usage: BTreeMap<u32, TenantUsage>,
     keys: Named<KeyState>,
@@ -55,6 +56,11 @@ impl Observed {
             differ("cluster", &self.cluster, &other.cluster),
             differ_in("tenants", &self.tenants, &other.tenants),
             differ_in("queues", &self.queues, &other.queues),
+            differ_in(
+                "deleted queues",
+                &self.deleted_queues,
+                &other.deleted_queues,
+            ),
             differ_in("schedules", &self.schedules, &other.schedules),
             differ_in("earlier definitions", &self.former, &other.former),
             differ_in("executions", &self.executions, &other.executions),
@@ -101,6 +107,7 @@ pub(super) fn of_model(model: &Model) -> Observed {
         cluster: model.cluster.clone(),
         tenants: model.tenants.clone(),
         queues: model.queues.clone(),
+        deleted_queues: model.deleted_queues.clone(),
         chosen: model.chosen.clone(),
         history: model.history.clone(),
         answers: model.answers.clone(),
@@ -224,6 +231,11 @@ pub(super) fn of_store(view: &dyn View) -> Observed {
             .collect(),
         queues: state
             .queues
+            .iter()
+            .map(|(no, row)| (no.0, row.clone()))
+            .collect(),
+        deleted_queues: state
+            .deleted_queues
             .iter()
             .map(|(no, row)| (no.0, row.clone()))
             .collect(),

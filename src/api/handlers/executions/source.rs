@@ -1,8 +1,10 @@
 //! The two lists behind one: open executions, then final ones, each newest id first.
 
+use std::collections::BTreeSet;
+
 use crate::api::handlers::LabelFilter;
 use crate::api::problem::Error;
-use crate::ids::{ScheduleId, TenantNo};
+use crate::ids::{QueueNo, ScheduleId, TenantNo};
 use crate::model::execution::ExecutionState;
 use crate::state::reader::Found;
 use crate::state::reader::lists::{Listing, PageOf, Size};
@@ -11,7 +13,8 @@ use crate::time::Timestamp;
 /// What an execution must be to be listed.
 pub(super) struct Filter {
     pub(super) states: Option<Vec<ExecutionState>>,
-    pub(super) queue: Option<Option<crate::ids::QueueNo>>,
+    /// Numbers of the queues of one name, deleted ones too.
+    pub(super) queue: Option<BTreeSet<QueueNo>>,
     pub(super) kind: Option<String>,
     pub(super) label: Option<LabelFilter>,
     pub(super) due_from: Option<Timestamp>,
@@ -30,7 +33,7 @@ impl Filter {
         self.states
             .as_ref()
             .is_none_or(|s| s.contains(&found.state()))
-            && self.queue.is_none_or(|no| no == Some(row.queue))
+            && self.queue.as_ref().is_none_or(|q| q.contains(&row.queue))
             && self
                 .kind
                 .as_deref()
