@@ -17,7 +17,7 @@ use crate::api::reply::Reply;
 use crate::api::{Api, ApiConfig, DevClock, Parts};
 use crate::calendar::{Compiled, ZoneData};
 use crate::command::admin::{AdminCommand, TakeOffice};
-use crate::command::leases::{ReportItem, RevokeCause};
+use crate::command::leases::{GrantItem, GrantLeases, LeaseCommand, ReportItem};
 use crate::command::outcome::{LostReason, ReportResult};
 use crate::command::schedules::ScheduleCommand;
 use crate::command::{Batch, Command, Envelope, codec};
@@ -184,15 +184,6 @@ impl Scheduler for DirectScheduler {
             index: 7,
         };
         futures::future::ready(Ok(reported)).boxed()
-    }
-
-    fn revoke(
-        &self,
-        _: RevokeCause,
-        leases: Vec<(TenantNo, ExecutionId, u64)>,
-    ) -> BoxFuture<'static, Result<u32, Unavailable>> {
-        let count = u32::try_from(leases.len()).expect("few");
-        futures::future::ready(Ok(count)).boxed()
     }
 
     fn wait_final(
@@ -411,6 +402,30 @@ impl Node {
     /// Lets time pass.
     pub(crate) fn wait(&self, by: Millis) {
         self.clock.advance(by);
+    }
+
+    /// Leases an execution of the tenant `default` to worker `w` for a minute. Answers its token.
+    pub(crate) fn lease(&self, execution: &str) -> u64 {
+        let id = ExecutionId::new(execution).expect("a name");
+        let tenant = TenantNo::DEFAULT;
+        let found = self.api.replica.read().execution(tenant, &id);
+        let found = found.expect("reads").expect("it is there");
+        let grant = LeaseCommand::Grant(GrantLeases {
+            worker: WorkerId::new("w").expect("a name"),
+            request_id: None,
+            duration: Millis::minutes(1),
+            start_confirmation: None,
+            items: vec![GrantItem {
+                queue: found.execution().queue,
+                tenant,
+                execution: id.clone(),
+            }],
+        });
+        let grant = Envelope::leader(Command::Lease(grant));
+        self.scheduler.apply(vec![grant]);
+        let resident = self.api.replica.resident();
+        let lease = resident.lease(tenant, &id).expect("it was granted");
+        lease.fencing_token
     }
 
     /// Asks the node.

@@ -445,12 +445,15 @@ async fn occurrences(
     let headings = ["NOMINAL", "OUTCOME", "COUNT", "EXECUTION", "UNTIL"];
     paging::list(page, output, &headings, fetch, |o: &OccurrenceRecord| {
         let outcome = match o.kind {
-            OccurrenceKind::Execution => o.state.clone().unwrap_or_default(),
+            OccurrenceKind::Execution => {
+                let by_hand = o.triggered_at.map_or("", |_| " (by hand)");
+                format!("{}{by_hand}", o.state.as_deref().unwrap_or_default())
+            }
             OccurrenceKind::Skipped => format!("skipped: {}", o.reason.as_deref().unwrap_or("?")),
         };
         let at_least = if o.at_least { "≥" } else { "" };
         vec![
-            shown(o.nominal_at),
+            shown(o.nominal_at.or(o.triggered_at)),
             outcome,
             format!("{at_least}{}", o.count),
             o.execution_id

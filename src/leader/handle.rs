@@ -17,9 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::command::leases::{
-    ITEMS_MAX, LeaseCommand, ReportAction, ReportItem, ReportLeases, RevokeCause,
-};
+use crate::command::leases::{ITEMS_MAX, LeaseCommand, ReportAction, ReportItem, ReportLeases};
 use crate::command::{Actor, Command, Envelope};
 use crate::ids::{ExecutionId, ScheduleId, TenantNo, WorkerId};
 use crate::leader::claims::NewClaim;
@@ -27,7 +25,7 @@ use crate::leader::clock::{PeerClocks, StampClock};
 use crate::leader::figures::{Board, Counter, Gauge};
 use crate::leader::handle::call::ClaimCall;
 use crate::leader::handle::sink::Sink;
-use crate::leader::inbox::{Inbox, LeaseName, Message, Reply};
+use crate::leader::inbox::{Inbox, Message, Reply};
 use crate::leader::office;
 use crate::leader::proposer::Parcel;
 use crate::leader::rules::{Rules, ZoneReleases};
@@ -394,23 +392,6 @@ impl Scheduler for Leader {
         })
     }
 
-    fn revoke(
-        &self,
-        cause: RevokeCause,
-        leases: Vec<LeaseName>,
-    ) -> BoxFuture<'static, Result<u32, Unavailable>> {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
-            let (reply, receive) = oneshot::channel();
-            let message = Message::Revoke {
-                cause,
-                leases,
-                reply,
-            };
-            answer(shared.send(message, receive)).await
-        })
-    }
-
     fn wait_final(
         &self,
         tenant: TenantNo,
@@ -504,7 +485,7 @@ impl Shared {
             Message::Submit { reply, .. } => refuse(reply, why),
             Message::Claim(new) => refuse(new.reply, why),
             Message::Report { reply, .. } => refuse(reply, why),
-            Message::Revoke { reply, .. } | Message::SignOff { reply, .. } => refuse(reply, why),
+            Message::SignOff { reply, .. } => refuse(reply, why),
             Message::Settle { reply, .. } => refuse(reply, why),
             Message::HangUp(_)
             | Message::Undelivered { .. }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::command::leases::RevokeCause;
 use crate::command::outcome::{Effect, LineValue};
 use crate::fault::Fault;
 use crate::ids::{ExecutionId, QueueNo, ScheduleId, TenantNo, WorkerId};
@@ -74,15 +73,6 @@ pub enum Message {
         parcels: Vec<Parcel>,
         /// Where the results go.
         reply: Reply<Reported>,
-    },
-    /// Takes leases away.
-    Revoke {
-        /// Why.
-        cause: RevokeCause,
-        /// Which.
-        leases: Vec<LeaseName>,
-        /// Where the count goes.
-        reply: Reply<u32>,
     },
     /// Decides what is due of a schedule.
     Settle {

@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 use futures::future::BoxFuture;
 
 use crate::command::Envelope;
-use crate::command::leases::{ReportItem, RevokeCause};
+use crate::command::leases::ReportItem;
 use crate::command::outcome::{Granted, Outcome, ReportResult};
 use crate::ids::{ExecutionId, Kind, QueueId, ScheduleId, TenantNo, WorkerId};
 use crate::time::{Millis, Timestamp};
@@ -188,13 +188,6 @@ pub trait Scheduler: Send + Sync + 'static {
         worker: WorkerId,
         items: Vec<ReportItem>,
     ) -> BoxFuture<'static, Result<Reported, Unavailable>>;
-
-    /// Takes leases away. Answers how many were still live.
-    fn revoke(
-        &self,
-        cause: RevokeCause,
-        leases: Vec<(TenantNo, ExecutionId, u64)>,
-    ) -> BoxFuture<'static, Result<u32, Unavailable>>;
 
     /// Resolves when the execution is final, or when `wait` has passed (`false`).
     fn wait_final(

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 pub enum LedgerRow {
     /// An execution that ended.
     Ran {
-        /// Its nominal time.
+        /// Its nominal time; of one that was fired by hand, the log time at which that was.
         nominal_at: Timestamp,
         /// Which schedule of the name.
         incarnation: u64,

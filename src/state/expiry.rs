@@ -21,14 +21,14 @@ pub(super) fn expire(context: &mut Context<'_>, command: &ExpireLeases) -> Verdi
         };
         let (ends_at, outcome) = lease.first_bound(context.state.cluster.took_office_at);
         if ends_at <= context.now {
-            end(context, item, outcome)?;
+            end(context, item, End::plain(outcome, item.draw))?;
             done = done.saturating_add(1);
         }
     }
     Ok(Ok(Outcome::Processed { done }))
 }
 
-/// Ends each lease that is still live.
+/// Ends each lease that is still live. An operator's reason is kept with the attempt.
 pub(super) fn revoke(context: &mut Context<'_>, command: &RevokeLeases) -> Verdict {
     let outcome = match command.cause {
         RevokeCause::Operator => AttemptOutcome::Revoked,
@@ -40,10 +40,12 @@ pub(super) fn revoke(context: &mut Context<'_>, command: &RevokeLeases) -> Verdi
         if live(context, item).is_none() {
             continue;
         }
+        let mut how = End::plain(outcome, item.draw);
         if command.cause == RevokeCause::Operator {
+            how.error = lease_end::noted(context.caller.reason.as_deref());
             audit(context, item)?;
         }
-        end(context, item, outcome)?;
+        end(context, item, how)?;
         done = done.saturating_add(1);
     }
     Ok(Ok(Outcome::Processed { done }))
@@ -56,9 +58,9 @@ fn live<'a>(context: &'a Context<'_>, item: &ExpireItem) -> Option<&'a Lease> {
     is_meant.then_some(lease)
 }
 
-fn end(context: &mut Context<'_>, item: &ExpireItem, outcome: AttemptOutcome) -> Result<(), Fault> {
+fn end(context: &mut Context<'_>, item: &ExpireItem, how: End) -> Result<(), Fault> {
     let execution = lease_end::leased_row(context, item.tenant, &item.lease.execution)?;
-    lease_end::end(context, execution, End::plain(outcome, item.draw))?;
+    lease_end::end(context, execution, how)?;
     Ok(())
 }
 

@@ -188,7 +188,7 @@ fn announce(context: &mut Context<'_>, done: &FinalExecution) {
     });
 }
 
-/// The ledger row of its nominal time, and the schedule's status. A schedule that was deleted, or
+/// The ledger row of its nominal time (fired by hand: of its creation), and the schedule's status. A schedule that was deleted, or
 /// replaced by another of the name, does not know the execution any more: then only the ledger is
 /// written.
 fn tell_schedule(
@@ -202,20 +202,24 @@ fn tell_schedule(
     };
     let (tenant, id) = (execution.tenant, &occurrence.schedule);
     let incarnation = occurrence.incarnation;
-    if let Some(nominal_at) = occurrence.nominal_at {
-        let row = LedgerRow::Ran {
-            nominal_at,
-            incarnation,
-            execution: execution.id.clone(),
-            cause: execution.cause,
-            state: execution.state,
-            reason: done.reason,
-            finished_at: done.finished_at,
-        };
-        let Place { class, bucket } = place;
-        let key = keys::ledger(class, bucket, tenant, id, nominal_at, incarnation);
-        context.put(Family::History, key, &row)?;
-    }
+    let row = LedgerRow::Ran {
+        nominal_at: occurrence.nominal_at.unwrap_or(execution.created_at),
+        incarnation,
+        execution: execution.id.clone(),
+        cause: execution.cause,
+        state: execution.state,
+        reason: done.reason,
+        finished_at: done.finished_at,
+    };
+    let Place { class, bucket } = place;
+    let key = match occurrence.nominal_at {
+        Some(nominal_at) => keys::ledger(class, bucket, tenant, id, nominal_at, incarnation),
+        None => {
+            let fired = (execution.created_at, incarnation);
+            keys::ledger_manual((class, bucket), tenant, id, fired, &execution.id)
+        }
+    };
+    context.put(Family::History, key, &row)?;
     let key = keys::status(tenant, id);
     let Some(mut status) = context.get::<ScheduleStatus>(Family::Live, &key)? else {
         return Ok(());

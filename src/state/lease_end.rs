@@ -52,6 +52,14 @@ impl End {
     }
 }
 
+/// A person's or a worker's words, as the error of an attempt.
+pub(super) fn noted(words: Option<&str>) -> Vec<u8> {
+    // A text always encodes.
+    words
+        .and_then(|text| serde_json::to_vec(text).ok())
+        .unwrap_or_default()
+}
+
 /// Where the execution is after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct After {

@@ -166,11 +166,7 @@ fn end_of(action: &ReportAction, fatal: &[String]) -> End {
             reason,
             draw,
         } => End {
-            // A text always encodes.
-            error: reason
-                .as_ref()
-                .and_then(|text| serde_json::to_vec(text).ok())
-                .unwrap_or_default(),
+            error: lease_end::noted(reason.as_deref()),
             wish: Wish {
                 delay: *delay,
                 ..Wish::policy(*draw)

@@ -54,6 +54,9 @@ pub const LEDGER: u8 = b'O';
 /// Tag of an audit record in `history`.
 pub const AUDIT: u8 = b'A';
 
+/// Stands where the reason of a skip stands, in the ledger row of an execution that was fired by hand.
+const MANUAL: u8 = u8::MAX;
+
 fn with_u32(tag: u8, number: u32) -> Vec<u8> {
     let mut key = Vec::with_capacity(40);
     key.push(tag);
@@ -391,6 +394,22 @@ pub fn ledger(
     let mut key = ledger_prefix(class, bucket, tenant, id);
     push_time(&mut key, nominal_at);
     key.extend_from_slice(&incarnation.to_be_bytes());
+    key
+}
+
+/// `history`: the ledger row of an execution that was fired by hand at `created_at`: after whatever the rule names at that
+/// instant.
+#[must_use]
+pub fn ledger_manual(
+    (class, bucket): (RetentionClass, u32),
+    tenant: TenantNo,
+    id: &ScheduleId,
+    (created_at, incarnation): (Timestamp, u64),
+    execution: &ExecutionId,
+) -> Vec<u8> {
+    let mut key = ledger(class, bucket, tenant, id, created_at, incarnation);
+    key.push(MANUAL);
+    key.extend_from_slice(execution.as_str().as_bytes());
     key
 }
 

@@ -396,6 +396,9 @@ pub struct ReportResults {
 pub struct RevokeLeases {
     /// Which; at most 1,000.
     pub leases: Vec<RevokeItem>,
+    /// Why: for the audit log, and kept as the error of the attempts that end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// One lease to take away.

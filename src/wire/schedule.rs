@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::wire::{
-    CatchUp, Instant, ItemStatus, Json, MisfirePolicy, OnCompleted, Overlap, OverlapPolicy,
+    CatchUp, Cause, Instant, ItemStatus, Json, MisfirePolicy, OnCompleted, Overlap, OverlapPolicy,
     PastPolicy, Paused, RetryPolicy, Span, Timeouts,
 };
 
@@ -430,6 +430,10 @@ pub struct OccurrenceRecord {
     pub at_least: bool,
     /// Which schedule of that name.
     pub incarnation: Option<u64>,
+    /// Why its execution was created; `triggered`: by hand.
+    pub cause: Option<Cause>,
+    /// When it was fired by hand.
+    pub triggered_at: Option<Instant>,
     /// Its execution.
     pub execution_id: Option<String>,
     /// State of the execution (`open` until it is final).

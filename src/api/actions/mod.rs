@@ -8,6 +8,7 @@
 
 pub mod admin;
 pub mod executions;
+pub mod leases;
 pub mod schedule_batch;
 pub mod schedules;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::convert::execution::cause_out;
 use crate::api::convert::rule::{RuleContext, rule, rule_out};
 use crate::api::convert::{
     key, kind, labels, paused, policy, queue_name, same_as_path, stored_json,
@@ -10,12 +11,12 @@ use crate::api::issues::{At, Issues};
 use crate::api::unsupported::Feature;
 use crate::calendar::Compiled;
 use crate::ids::{Kind, QueueId, ScheduleId, TenantId};
-use crate::model::execution::ExecutionState;
+use crate::model::execution::{Cause, ExecutionState};
 use crate::model::history::LedgerRow;
 use crate::model::schedule::{
     JobTemplate, RecentOutcome, Schedule, ScheduleSpec, ScheduleState, ScheduleStatus,
 };
-use crate::time::Millis;
+use crate::time::{Millis, Timestamp};
 use crate::wire::limits;
 use crate::wire::{self, Json};
 
@@ -320,6 +321,21 @@ pub fn count_open(counts: &mut wire::OpenCounts, state: ExecutionState) {
     }
 }
 
+/// What the ledger says of any execution, open or final. `at`: its nominal time; of one fired by hand, when that was.
+#[must_use]
+pub fn created_out(cause: Cause, incarnation: u64, at: Timestamp) -> wire::OccurrenceRecord {
+    let is_manual = cause == Cause::Triggered;
+    wire::OccurrenceRecord {
+        kind: wire::OccurrenceKind::Execution,
+        nominal_at: (!is_manual).then(|| at.into()),
+        triggered_at: is_manual.then(|| at.into()),
+        count: 1,
+        incarnation: Some(incarnation),
+        cause: Some(cause_out(cause)),
+        ..wire::OccurrenceRecord::default()
+    }
+}
+
 /// A row of the ledger, towards answers.
 #[must_use]
 pub fn ledger_out(row: &LedgerRow) -> wire::OccurrenceRecord {
@@ -328,18 +344,15 @@ pub fn ledger_out(row: &LedgerRow) -> wire::OccurrenceRecord {
             nominal_at,
             incarnation,
             execution,
+            cause,
             state,
             reason,
             ..
         } => wire::OccurrenceRecord {
-            kind: wire::OccurrenceKind::Execution,
-            nominal_at: Some((*nominal_at).into()),
-            count: 1,
-            incarnation: Some(*incarnation),
             execution_id: Some(execution.to_string()),
             state: Some(state.as_str().to_owned()),
             reason: Some(reason.as_str().to_owned()),
-            ..wire::OccurrenceRecord::default()
+            ..created_out(*cause, *incarnation, *nominal_at)
         },
         LedgerRow::Skipped {
             incarnation,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::Api;
+use crate::api::actions::Purpose;
 use crate::api::call::Call;
 use crate::api::convert::{execution_name, lease, tenant};
 use crate::api::issues::{At, Issues};
@@ -10,7 +11,7 @@ use crate::api::problem::{Code, Error};
 use crate::api::reads::tenant_no;
 use crate::api::reply::Reply;
 use crate::api::routes::{Handler, Route, handler};
-use crate::command::leases::{ITEMS_MAX, LeaseRef, ReportItem, RevokeCause};
+use crate::command::leases::{ExpireItem, ITEMS_MAX, LeaseRef, ReportItem};
 use crate::ids::{QueueId, TenantId, WorkerId};
 use crate::wire;
 use crate::wire::limits;
@@ -101,6 +102,7 @@ fn reports() -> Vec<Route> {
             handler!(revoke),
             "Takes leases away, by an operator's word; each counts as a lease loss.",
         )
+        .param("reason", "string", "Why, for the audit log.")
         .takes::<wire::RevokeLeases>()
         .gives::<wire::RevokeResult>(200, "How many were live.")
         .refuses(&[Code::TenantNotFound]),
@@ -218,22 +220,41 @@ async fn revoke(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
         wanted.push((owner.zip(id), item.fencing_token));
     }
     issues.finish()?;
+    let purpose = Purpose {
+        reason: call.reason(body.reason)?,
+        key: None,
+    };
     let leases = {
         let resident = api.replica.resident();
         let mut leases = Vec::with_capacity(wanted.len());
         for (name, token) in wanted {
             let Some((owner, id)) = name else { continue };
-            let no = tenant_no(&resident, &owner)?;
-            let live = resident.lease(no, &id).map(|lease| lease.fencing_token);
-            if let Some(token) = token.or(live) {
-                leases.push((no, id, token));
-            }
+            let tenant = tenant_no(&resident, &owner)?;
+            let live = resident.lease(tenant, &id);
+            let Some(lease) = live.filter(|l| token.is_none_or(|t| t == l.fencing_token)) else {
+                continue;
+            };
+            let lease = LeaseRef {
+                execution: id,
+                attempt: lease.attempt,
+                fencing_token: lease.fencing_token,
+            };
+            let draw = api.draw();
+            leases.push(ExpireItem {
+                tenant,
+                lease,
+                draw,
+            });
         }
         leases
     };
-    let revoked = match leases.is_empty() {
-        true => 0,
-        false => api.scheduler.revoke(RevokeCause::Operator, leases).await?,
+    let revoked = api.revoke_leases(&call, &leases, &purpose).await?;
+    let answer = wire::RevokeResult {
+        revoked: revoked.count,
     };
-    Reply::json(200, &wire::RevokeResult { revoked })
+    let reply = Reply::json(200, &answer)?;
+    Ok(match revoked.index {
+        0 => reply,
+        index => reply.at_index(index),
+    })
 }

@@ -241,3 +241,38 @@ async fn an_execution_keeps_the_name_of_its_queue_when_that_is_deleted() {
         0
     );
 }
+
+#[tokio::test]
+async fn executions_fired_by_hand_are_shown_as_such_before_and_after_their_end() {
+    let node = Node::leading();
+    let rule = json!({"cron": "0 9 * * *", "max_occurrences": 1});
+    let body = json!({"rule": rule}).to_string();
+    node.ask("PUT", DAILY, &body).await.must(201);
+    let trigger = format!("{DAILY}:trigger");
+    let first = node.ask("POST", &trigger, "").await.must(201);
+    let second = node.ask("POST", &trigger, "").await.must(201);
+    let ids = [first, second].map(|made| made.body["execution_id"].clone());
+    let ledger = format!("{DAILY}/occurrences");
+    let open = pages(&node, &ledger, 10).await;
+    assert_eq!(open.len(), 2);
+    assert!(open.iter().all(|o| o["state"] == "ready"));
+    for id in &ids {
+        let cancel = format!("{EXECUTIONS}/{}:cancel", id.as_str().unwrap());
+        node.ask("POST", &cancel, "").await.must(200);
+    }
+    let ended = pages(&node, &ledger, 10).await;
+    assert_eq!(ended.len(), 2);
+    for record in open.iter().chain(&ended) {
+        assert_eq!(record["kind"], "execution");
+        assert_eq!(record["cause"], "triggered");
+        assert_eq!(record["nominal_at"], Value::Null);
+        assert_eq!(record["triggered_at"], "2026-03-01T08:00:00.000Z");
+    }
+    assert!(ended.iter().all(|o| o["state"] == "cancelled"));
+    let listed = pages(&node, &format!("{EXECUTIONS}?schedule=daily"), 1).await;
+    let shown: Vec<_> = listed.iter().map(|e| e["execution_id"].clone()).collect();
+    assert_eq!(shown, [ids[1].clone(), ids[0].clone()]);
+    let shown = node.ask("GET", DAILY, "").await.must(200);
+    assert_eq!(shown.body["status"]["created_count"], 0);
+    assert_eq!(shown.body["status"]["state"], "active");
+}

@@ -258,12 +258,42 @@ async fn worker_calls_answer_every_item_in_order() {
         (seen.queues.len(), seen.slots, seen.lease.0),
         (2, Some(3), 30_000)
     );
-    let revoke = r#"{"leases":[{"execution_id":"e","fencing_token":3},{"execution_id":"none"}]}"#;
-    let answer = node
-        .ask("POST", "/v1/leases:revoke", revoke)
+}
+
+#[tokio::test]
+async fn a_revoked_lease_says_why_in_its_attempt_and_in_the_audit_log() {
+    let node = Node::leading();
+    let execution = "/v1/tenants/default/executions/e";
+    let submit = r#"{"kind":"k","execution_id":"e"}"#;
+    node.ask("POST", "/v1/tenants/default/executions", submit)
+        .await
+        .must(201);
+    let token = node.lease("e");
+    let body = |leases: Value| json!({"leases": leases, "reason": "it \"hangs\""}).to_string();
+    let other =
+        json!([{"execution_id": "e", "fencing_token": token + 1}, {"execution_id": "none"}]);
+    let revoke = "/v1/leases:revoke";
+    let none = node.ask("POST", revoke, &body(other)).await.must(200);
+    assert_eq!(none.body["revoked"], 0);
+    let named = json!([{"execution_id": "e"}, {"execution_id": "e", "fencing_token": token}]);
+    let one = node.ask("POST", revoke, &body(named)).await.must(200);
+    assert_eq!(one.body["revoked"], 1, "one lease ends once");
+    let shown = node.ask("GET", execution, "").await.must(200);
+    assert_eq!(shown.body["state"], "backing_off");
+    assert_eq!(shown.body["lease_losses"], 1);
+    let attempt = &shown.body["attempts"][0];
+    assert_eq!(attempt["outcome"], "revoked");
+    assert_eq!(attempt["error"], "it \"hangs\"");
+    let audit = node
+        .ask("GET", "/v1/audit?object=lease", "")
         .await
         .must(200);
-    assert_eq!(answer.body["revoked"], 1);
+    let records = audit.body["items"].as_array().unwrap();
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0]["action"], "lease.revoke");
+    assert_eq!(records[0]["reason"], "it \"hangs\"");
+    assert_eq!(records[0]["actor"], "anonymous");
+    assert_eq!(records[0]["request_id"], "test");
 }
 
 #[tokio::test]

@@ -124,11 +124,6 @@ impl Office {
             Message::HangUp(id) => self.hang_up(id),
             Message::Undelivered { worker, leases } => self.give_back(&worker, &leases),
             Message::Report { parcels, reply } => self.report(parcels, reply),
-            Message::Revoke {
-                cause,
-                leases,
-                reply,
-            } => self.revoke(cause, &leases, reply),
             Message::Settle {
                 tenant,
                 schedule,
@@ -172,18 +167,6 @@ impl Office {
                 origin: Origin::Part { group, position },
                 glued: false,
             });
-        }
-    }
-
-    fn revoke(&mut self, cause: RevokeCause, leases: &[LeaseName], reply: Reply<u32>) {
-        let commands = self.revocations(cause, leases);
-        if commands.is_empty() {
-            let _gone = reply.send(Ok(0));
-            return;
-        }
-        let group = self.new_group(commands.len(), GroupReply::Count(reply));
-        for (position, command) in commands.into_iter().enumerate() {
-            self.push_urgent(command, Origin::Part { group, position });
         }
     }
 
@@ -238,7 +221,15 @@ impl Office {
             };
             held.filter_map(name).collect()
         };
-        self.revoke(RevokeCause::SignOff, &names, reply);
+        let commands = self.revocations(RevokeCause::SignOff, &names);
+        if commands.is_empty() {
+            let _gone = reply.send(Ok(0));
+            return;
+        }
+        let group = self.new_group(commands.len(), GroupReply::Count(reply));
+        for (position, command) in commands.into_iter().enumerate() {
+            self.push_urgent(command, Origin::Part { group, position });
+        }
     }
 
     /// A number for the jitter of one backoff.

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::*;
-use crate::command::leases::RevokeCause;
+use crate::command::leases::{ExpireItem, LeaseCommand, LeaseRef, RevokeCause, RevokeLeases};
 use crate::command::outcome::LostReason;
 use crate::leader::testing::START;
 
@@ -73,10 +73,23 @@ async fn a_claim_whose_caller_hung_up_gives_its_leases_back_without_an_attempt()
         let patience = std::time::Duration::from_millis(patience);
         if let Ok(claimed) = tokio::time::timeout(patience, poll).await {
             let claimed = claimed.expect("the leader answers");
-            let name = &claimed.leases[0].lease;
-            let leases = vec![(name.tenant, name.execution.clone(), name.fencing_token)];
-            let revoked = leader.revoke(RevokeCause::Undelivered, leases).await;
-            assert_eq!(revoked, Ok(1));
+            let lease = &claimed.leases[0].lease;
+            let item = ExpireItem {
+                tenant: lease.tenant,
+                lease: LeaseRef {
+                    execution: lease.execution.clone(),
+                    attempt: lease.attempt,
+                    fencing_token: lease.fencing_token,
+                },
+                draw: 0,
+            };
+            let revoke = Command::Lease(LeaseCommand::Revoke(RevokeLeases {
+                cause: RevokeCause::Undelivered,
+                items: vec![item],
+            }));
+            let answers = leader.submit(vec![Envelope::leader(revoke)]).await;
+            let outcome = answers.expect("the leader answers").remove(0).outcome;
+            assert_eq!(outcome, Outcome::Processed { done: 1 });
         }
         cluster.pass(200).await;
         assert!(cluster.replica().resident().leases.is_empty(), "given back");

@@ -1,10 +1,10 @@
 //! Ends without a word of the worker (semantics §5.4–5.6, §5.8).
 
 use super::*;
-use crate::command::Command;
 use crate::command::admin::{AdminCommand, TakeOffice};
-use crate::command::leases::{GrantLeases, LeaseCommand};
+use crate::command::leases::{GrantLeases, LeaseCommand, LeaseRef};
 use crate::command::outcome::Effect;
+use crate::command::{Command, Envelope};
 use crate::ids::ExecutionId;
 use crate::model::execution::{ExecutionState, FinalReason};
 use crate::state::testkit::*;
@@ -229,6 +229,33 @@ fn a_revoked_lease_is_a_loss_and_is_audited() {
     assert_eq!(world.must_open(&id).lease_losses, 1);
     assert_eq!(world.audits(), ["lease.revoke"]);
     assert_eq!(world.revoke(RevokeCause::Operator, &lease), 0);
+}
+
+#[test]
+fn the_reason_of_a_revocation_is_kept_with_the_attempt() {
+    let mut world = World::new();
+    let id = world.plain();
+    let granted = world.grant("w1", &id).lease;
+    let lease = LeaseRef {
+        execution: id.clone(),
+        attempt: granted.attempt,
+        fencing_token: granted.fencing_token,
+    };
+    let command = RevokeLeases {
+        cause: RevokeCause::Operator,
+        items: vec![ExpireItem {
+            tenant: TENANT,
+            lease,
+            draw: 0,
+        }],
+    };
+    world.apply(vec![Envelope {
+        reason: Some("it hangs".into()),
+        ..by_anyone(Command::Lease(LeaseCommand::Revoke(command)), None)
+    }]);
+    let attempt = world.must_open(&id).attempts.remove(0);
+    assert_eq!(attempt.outcome, AttemptOutcome::Revoked);
+    assert_eq!(attempt.error, b"\"it hangs\"");
 }
 
 #[test]

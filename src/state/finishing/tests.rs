@@ -286,9 +286,48 @@ fn an_after_end_rule_waits_for_everything_open() {
     assert_eq!(status(&world).next, None);
     let manual = status(&world).open[0].clone();
     run(&mut world, &manual, complete());
-    assert_eq!(ledger(&world).len(), 1, "a manual one has no nominal time");
+    assert_eq!(ledger(&world).len(), 2);
     let expected = world.now.plus(Millis::minutes(10));
     assert_eq!(status(&world).next, Some(planned(expected)));
+}
+
+#[test]
+fn what_was_fired_by_hand_is_in_the_ledger_and_counts_to_no_bound() {
+    let mut world = World::new();
+    put(&mut world, spec(When::Cron("* * * * *".into())));
+    let nominal_at = world.now;
+    // Two by hand at the very instant of an occurrence: none takes the place of another.
+    let by_rule = fire(&mut world, Some(START.plus(Millis::minutes(1))));
+    world.trigger(daily().as_str());
+    world.trigger(daily().as_str());
+    let open = status(&world).open;
+    assert_eq!(open.len(), 3);
+    for id in &open {
+        run(&mut world, id, complete());
+    }
+    let mut ran: Vec<_> = ledger(&world)
+        .into_iter()
+        .map(|row| match row {
+            LedgerRow::Ran {
+                nominal_at,
+                execution,
+                cause,
+                ..
+            } => (execution, cause, nominal_at),
+            LedgerRow::Skipped { .. } => panic!("nothing was skipped"),
+        })
+        .collect();
+    ran.sort_by_key(|(id, ..)| open.iter().position(|o| o == id));
+    let row = |at: usize, cause| (open[at].clone(), cause, nominal_at);
+    let expected = [
+        row(0, Cause::Due),
+        row(1, Cause::Triggered),
+        row(2, Cause::Triggered),
+    ];
+    assert_eq!(ran, expected);
+    assert_eq!(open[0], by_rule);
+    assert_eq!(status(&world).created_count, 1);
+    assert_eq!(status(&world).succeeded, 3);
 }
 
 #[test]

@@ -104,20 +104,24 @@ impl Model {
             return;
         };
         let name = (row.tenant.0, occurrence.schedule.to_string());
-        if let Some(nominal_at) = occurrence.nominal_at {
-            let ran = LedgerRow::Ran {
-                nominal_at,
-                incarnation: occurrence.incarnation,
-                execution: row.id.clone(),
-                cause: row.cause,
-                state: row.state,
-                reason: done.reason,
-                finished_at: done.finished_at,
-            };
-            let at = (place.0, place.1, nominal_at);
-            let key = ledger_key_of(name.0, &name.1, occurrence.incarnation, at);
-            self.history.insert(key, Record::Ledger(ran));
+        let is_manual = occurrence.nominal_at.is_none();
+        let nominal_at = occurrence.nominal_at.unwrap_or(row.created_at);
+        let ran = LedgerRow::Ran {
+            nominal_at,
+            incarnation: occurrence.incarnation,
+            execution: row.id.clone(),
+            cause: row.cause,
+            state: row.state,
+            reason: done.reason,
+            finished_at: done.finished_at,
+        };
+        let at = (place.0, place.1, nominal_at);
+        let mut key = ledger_key_of(name.0, &name.1, occurrence.incarnation, at);
+        if is_manual {
+            key.push(0xff);
+            key.extend(row.id.as_str().as_bytes());
         }
+        self.history.insert(key, Record::Ledger(ran));
         let Some(mut planned) = self.schedules.get(&name).cloned() else {
             return;
         };

@@ -412,7 +412,11 @@ impl Model {
                 RevokeCause::Undelivered => AttemptOutcome::Undelivered,
                 RevokeCause::SignOff => AttemptOutcome::Released,
             };
-            self.end_lease(&name, Ending::plain(outcome, item.draw));
+            let mut ending = Ending::plain(outcome, item.draw);
+            if let (RevokeCause::Operator, Some(why)) = (command.cause, &self.caller.reason) {
+                ending.error = format!("{why:?}").into();
+            }
+            self.end_lease(&name, ending);
             done += 1;
         }
         Outcome::Processed { done }

@@ -7,7 +7,7 @@ use crate::api::actions::schedules::upcoming;
 use crate::api::call::Call;
 use crate::api::convert::lease::queue_name_of;
 use crate::api::convert::rule::{RuleContext, preview_out, rule};
-use crate::api::convert::schedule::{generation_out, ledger_out};
+use crate::api::convert::schedule::{created_out, generation_out, ledger_out};
 use crate::api::cursor::ListQuery;
 use crate::api::handlers::{LabelFilter, words};
 use crate::api::issues::{At, Issues};
@@ -189,14 +189,11 @@ pub(super) async fn generations(api: Arc<Api>, call: Call) -> Result<Reply, Erro
 fn open_record(found: &crate::state::reader::Found) -> Option<wire::OccurrenceRecord> {
     let row = found.execution();
     let occurrence = row.occurrence.as_ref()?;
+    let at = occurrence.nominal_at.unwrap_or(row.created_at);
     Some(wire::OccurrenceRecord {
-        kind: wire::OccurrenceKind::Execution,
-        nominal_at: occurrence.nominal_at.map(Into::into),
-        count: 1,
-        incarnation: Some(occurrence.incarnation),
         execution_id: Some(row.id.to_string()),
         state: Some(found.state().as_str().to_owned()),
-        ..wire::OccurrenceRecord::default()
+        ..created_out(row.cause, occurrence.incarnation, at)
     })
 }
 
