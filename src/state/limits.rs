@@ -44,12 +44,10 @@ pub(super) fn admit(
     if context.key_is_full(execution) {
         return Err(GrantRefusal::KeyFull);
     }
-    let state = &*context.state;
-    let queue = state.queues.get(&execution.queue);
-    let limit = queue.and_then(|q| q.spec.max_leased);
-    if limit.is_some_and(|limit| state.queue_leased(execution.queue) >= limit) {
+    if queue_is_full(context, execution) {
         return Err(GrantRefusal::QueueFull);
     }
+    let state = &*context.state;
     let tenant = state.tenants.get(&execution.tenant);
     let limit = tenant.and_then(|t| t.spec.max_leased);
     let leased = || state.usage.get(&execution.tenant).map_or(0, |u| u.leased);
@@ -68,6 +66,24 @@ fn is_paused(context: &Context<'_>, execution: &Execution) -> bool {
         || holds(tenant.and_then(|t| t.paused.as_ref()))
         || holds(queue.and_then(|q| q.paused.as_ref()))
         || holds(state.cluster.paused_kinds.get(&execution.template.kind))
+}
+
+/// Whether something holds `execution` back that need not hold others of its concurrency key: its queue (paused, full, or
+/// closed to the tenant) or its kind.
+pub(super) fn is_held(context: &Context<'_>, execution: &Execution) -> bool {
+    let state = &*context.state;
+    let holds = |pause: Option<&PauseInfo>| pause.is_some_and(|p| p.holds_at(context.now));
+    let queue = state.queues.get(&execution.queue);
+    holds(queue.and_then(|q| q.paused.as_ref()))
+        || holds(state.cluster.paused_kinds.get(&execution.template.kind))
+        || !context.tenant_may_use(execution.queue, execution.tenant)
+        || queue_is_full(context, execution)
+}
+
+fn queue_is_full(context: &Context<'_>, execution: &Execution) -> bool {
+    let queue = context.state.queues.get(&execution.queue);
+    let limit = queue.and_then(|q| q.spec.max_leased);
+    limit.is_some_and(|limit| context.state.queue_leased(execution.queue) >= limit)
 }
 
 fn admit_rates(context: &Context<'_>, execution: &Execution) -> Result<Spending, GrantRefusal> {

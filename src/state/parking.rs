@@ -1,15 +1,18 @@
 //! Parked lines: what waits for a slot of its concurrency key.
 //!
-//! Callers: `state::admin` (a limit rises) and the commands that end a lease. Invariant: an execution is promoted at
-//! most once for a slot; promoting too many is harmless (a grant that finds the key full parks it again), promoting
-//! none while slots are free would leave work standing.
+//! Callers: `state::admin` (a limit rises) and the commands that end a lease. Invariants:
+//! 1. Promoting too many is harmless (a grant that finds the key full parks it again); promoting none that may run while
+//!    slots are free would leave work standing.
+//! 2. What is held by something of its own waits there, in its ready line, and not in front of others at the key.
 
 use std::ops::ControlFlow;
 
+use crate::command::outcome::Effect;
 use crate::fault::Fault;
 use crate::ids::{ExecutionId, TenantNo};
 use crate::model::execution::Execution;
 use crate::state::context::Context;
+use crate::state::limits;
 use crate::store::{Direction, Family, KeyRange, View, keys};
 
 impl Context<'_> {
@@ -25,8 +28,11 @@ impl Context<'_> {
     }
 }
 
-/// Lets the head of a parked line take a slot that has come free. Called when a lease of the key ends, or when an
-/// execution that was offered leaves its line without one.
+/// Executions that are held by something of their own and pass on to their lines for the sake of one slot.
+const HELD_MAX: u32 = 4;
+
+/// Lets the first of a parked line that may run take a slot that has come free. Called when a lease of the key ends, or
+/// when an execution that was offered leaves its line without one.
 ///
 /// # Errors
 /// As [`promote_heads`].
@@ -35,12 +41,18 @@ pub(super) fn fill_slot(
     tenant: TenantNo,
     key: &str,
 ) -> Result<(), Fault> {
-    let most = context.free_slots(tenant, key).min(1);
-    promote_heads(context, tenant, key, most)?;
+    let wanted = context.free_slots(tenant, key).min(1);
+    if !promote_heads(context, tenant, key, (wanted, wanted + HELD_MAX))? {
+        // A command ends many leases, so the walk is short; the leader repeats the key's limits, which goes on with it.
+        context.effects.push(Effect::ReviewAdmission);
+    }
     Ok(())
 }
 
-/// Moves up to `most` heads of a parked line to their ready lines, in the line's order. Answers how many.
+/// Moves heads of a parked line to their ready lines, in the line's order, until `wanted` of them may run. One that is
+/// held by something of its own (a paused or full queue, a paused kind) goes too, so that it waits at what holds it and
+/// not in front of others; it counts only to `most`, the bound of all. Answers whether `wanted` was reached or nothing
+/// is left.
 ///
 /// # Errors
 /// Any [`Fault`]; [`Fault::Invariant`] when a parked execution has no row.
@@ -48,28 +60,29 @@ pub(super) fn promote_heads(
     context: &mut Context<'_>,
     tenant: TenantNo,
     key: &str,
-    most: u32,
-) -> Result<u32, Fault> {
+    (wanted, most): (u32, u32),
+) -> Result<bool, Fault> {
     let name = (tenant, key.to_owned());
-    if most == 0
-        || context
-            .state
-            .keys
-            .get(&name)
-            .is_none_or(|row| row.parked == 0)
-    {
-        return Ok(0);
+    let parked = |context: &Context<'_>| context.state.keys.get(&name).map_or(0, |row| row.parked);
+    if wanted == 0 || parked(context) == 0 {
+        return Ok(true);
     }
-    let heads = heads(context, tenant, key, most)?;
-    for id in &heads {
-        let row = keys::execution(tenant, id);
+    let mut left = wanted;
+    for id in heads(context, tenant, key, most)? {
+        if left == 0 {
+            break;
+        }
+        let row = keys::execution(tenant, &id);
         let mut execution: Execution = context
             .get(Family::Live, &row)?
             .ok_or_else(|| Fault::invariant(format!("parked execution {id} has no row")))?;
+        if !limits::is_held(context, &execution) {
+            left -= 1;
+        }
         context.promote(&mut execution)?;
         context.put(Family::Live, row, &execution)?;
     }
-    Ok(u32::try_from(heads.len()).unwrap_or(u32::MAX))
+    Ok(left == 0 || parked(context) == 0)
 }
 
 /// The first executions of a parked line.
@@ -104,3 +117,6 @@ fn heads(
     }
     Ok(heads)
 }
+
+#[cfg(test)]
+mod tests;

@@ -224,6 +224,8 @@ impl Office {
         let replica = Arc::clone(&self.shared.replica);
         if now >= self.next_watermarks && self.scans.is_empty() && !self.reading {
             self.next_watermarks = now + sweeps::WATERMARK_EVERY.to_duration();
+            // What was promoted may have found no worker: then others of its key may take the slot.
+            self.promoting = true;
             self.sweeping = true;
             let floors = Level::ALL.map(|level| self.due.floor(level));
             self.job(move || sweeps::check_watermarks(&replica, floors).map(Message::Swept));

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::*;
+use crate::command::admin::{AdminCommand, PutKey};
 use crate::command::leases::{ExpireItem, LeaseCommand, LeaseRef, RevokeCause, RevokeLeases};
 use crate::command::outcome::LostReason;
 use crate::leader::testing::START;
@@ -303,4 +304,32 @@ async fn ten_thousand_pollers_cost_no_more_than_their_answers() {
     assert_eq!(got, 2_000);
     let entries = cluster.witness(|w| w.entries) - before;
     assert!(entries < 200, "{entries} entries");
+}
+
+/// A slot of a concurrency key is a live lease: one that stands ready where nobody comes takes none.
+#[tokio::test(start_paused = true)]
+async fn a_queue_without_workers_does_not_keep_others_of_a_key_from_running() {
+    let cluster = Cluster::one(9).await;
+    let leader = cluster.leader().await;
+    let limit = PutKey {
+        tenant: TenantId::default_tenant(),
+        key: "k".into(),
+        max_leased: Some(1),
+        rate: None,
+    };
+    let put = envelope(Command::Admin(AdminCommand::PutKey(limit)));
+    leader.submit(vec![put]).await.expect("the leader answers");
+    let mut keyed = template();
+    keyed.concurrency_key = Some("k".into());
+    let send = |name| leader.submit(vec![submission(&queue(name), START, keyed.clone())]);
+    send("work").await.expect("an answer");
+    let mut claim = a_claim(&worker("w"), "work", 1, Millis::secs(30));
+    let first = leader.claim(claim.clone()).await.expect("an answer");
+    send("idle").await.expect("an answer");
+    send("work").await.expect("an answer");
+    claim.reports = first.leases.iter().map(complete).collect();
+    let second = leader.claim(claim).await.expect("an answer");
+    assert_eq!(second.leases.len(), 1);
+    assert_ne!(first.leases[0].execution.id, second.leases[0].execution.id);
+    cluster.check();
 }

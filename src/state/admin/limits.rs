@@ -61,5 +61,5 @@ pub(in crate::state) fn put_key(context: &mut Context<'_>, command: &PutKey) -> 
 /// Promotes as many parked heads as slots are free.
 fn promote(context: &mut Context<'_>, tenant: TenantNo, key: &str) -> Result<(), Fault> {
     let free = context.free_slots(tenant, key).min(PROMOTED_MAX);
-    parking::promote_heads(context, tenant, key, free).map(drop)
+    parking::promote_heads(context, tenant, key, (free, PROMOTED_MAX)).map(drop)
 }

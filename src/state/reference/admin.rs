@@ -189,7 +189,7 @@ impl Model {
             );
         }
         let free = self.free_slots(tenant, &command.key).min(100);
-        self.promote(tenant, &command.key, free);
+        self.promote(tenant, &command.key, free, 100);
         wrote(did, self.revision())
     }
 

@@ -52,7 +52,7 @@ impl Model {
 
     pub(super) fn fill_slot(&mut self, tenant: u32, key: &str) {
         let free = self.free_slots(tenant, key).min(1);
-        self.promote(tenant, key, free);
+        self.promote(tenant, key, free, free + 4);
     }
 
     pub(super) fn finish_with(

@@ -289,8 +289,9 @@ impl Model {
         max.saturating_sub(u32::try_from(used).expect("fits"))
     }
 
-    /// Lets the first parked ones of a key into their lines.
-    pub(super) fn promote(&mut self, tenant: u32, key: &str, most: u32) {
+    /// Lets the first parked ones of a key into their lines: until `wanted` of them are not held by their queue or kind,
+    /// and `most` in all.
+    pub(super) fn promote(&mut self, tenant: u32, key: &str, mut wanted: u32, most: u32) {
         let mut parked: Vec<_> = self
             .open
             .iter()
@@ -311,8 +312,25 @@ impl Model {
             .collect();
         parked.sort();
         for (_, _, name) in parked.into_iter().take(most as usize) {
+            if wanted == 0 {
+                return;
+            }
+            if !self.is_held(&self.open[&name].row) {
+                wanted -= 1;
+            }
             self.open.get_mut(&name).expect("there").row.parked = false;
         }
+    }
+
+    /// Whether its queue or its kind lets it not run.
+    fn is_held(&self, row: &Execution) -> bool {
+        let queue = &self.queues[&row.queue.0];
+        let leases = self.open.values().filter_map(|open| open.lease.as_ref());
+        let leased = leases.filter(|lease| lease.queue == row.queue).count() as u64;
+        self.holds(queue.paused.as_ref())
+            || self.holds(self.cluster.paused_kinds.get(&row.template.kind))
+            || !self.is_allowed(row.tenant.0, row.queue.0)
+            || queue.spec.max_leased.is_some_and(|max| leased >= max)
     }
 
     pub(super) fn process_due(&mut self, command: &ProcessDue) -> Outcome {
