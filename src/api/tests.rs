@@ -1,5 +1,6 @@
 //! The API over a real state machine, one area a file.
 
+mod after_end;
 mod cases;
 mod document;
 mod every_call;

@@ -33,8 +33,6 @@ macro_rules! features {
 }
 
 features! {
-    AfterEnd: "a delay after the end of the previous execution",
-        "use \"every\" with overlap policy \"skip\"";
     FireAll: "misfire policy \"fire_all\"", "use \"fire_latest\" or \"skip\"";
     BufferOne: "overlap policy \"buffer_one\"", "use \"allow\" or \"skip\"";
     Buffer: "overlap policy \"buffer\"", "use \"allow\" or \"skip\"";

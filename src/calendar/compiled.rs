@@ -148,6 +148,15 @@ impl Compiled {
         Ok(compiled)
     }
 
+    /// The delay of a rule that counts from the end of each execution; `None`: the rule has times of its own.
+    #[must_use]
+    pub const fn after_end(&self) -> Option<Millis> {
+        match self.kind {
+            Kind::AfterEnd(delay) => Some(Millis(delay.unsigned_abs())),
+            _ => None,
+        }
+    }
+
     /// The zone in which the rule reads wall clocks.
     #[must_use]
     pub fn time_zone(&self) -> &str {

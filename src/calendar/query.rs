@@ -186,13 +186,13 @@ impl Compiled {
         }
         let mut on = i64::MIN;
         let mut at = from.minus(Millis(1));
-        for step in 0..STEPS_MAX {
-            let Some((fire, excluded)) = self.next_with_excluded(at) else {
+        let mut is_whole = false;
+        for _ in 0..STEPS_MAX {
+            let next = self.next_with_excluded(at);
+            let Some((fire, excluded)) = next.filter(|(fire, _)| fire.nominal < to) else {
+                is_whole = true;
                 break;
             };
-            if fire.nominal >= to {
-                break;
-            }
             at = fire.nominal;
             let day = day_of(fire.wall.0);
             let full = out.len() >= RECORDS_MAX;
@@ -201,7 +201,6 @@ impl Compiled {
                 Some(record) if on == day => {
                     record.to = at;
                     record.count += 1;
-                    record.at_least = step + 1 == STEPS_MAX;
                 }
                 _ if full => break,
                 _ => {
@@ -215,6 +214,9 @@ impl Compiled {
                     });
                 }
             }
+        }
+        if let Some(last) = out.last_mut() {
+            last.at_least = !is_whole;
         }
         out
     }

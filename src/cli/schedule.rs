@@ -212,6 +212,9 @@ pub(super) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
                 if next.exhausted {
                     output.note("there are no more");
                 }
+                for warning in &next.warnings {
+                    output.note(&format!("warning: {}", warning.detail));
+                }
             });
         }
         Verb::Occurrences { schedule, page } => {

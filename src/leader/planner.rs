@@ -8,11 +8,13 @@
 //! 3. Every nominal time between the old and the new cursor is in exactly one step; so are excluded dates and wall
 //!    times that a clock change removed.
 
+mod after_end;
+
 use crate::calendar::Compiled;
 use crate::command::schedules::{FireOccurrences, Plan, STEPS_MAX, Seen, Step};
 use crate::ids::{ScheduleId, TenantId};
 use crate::model::execution::Cause;
-use crate::model::policy::{Misfire, PastPolicy};
+use crate::model::policy::{Misfire, MisfirePolicy, PastPolicy};
 use crate::model::rule::When;
 use crate::model::schedule::{
     Planned, Schedule, ScheduleSpec, ScheduleState, ScheduleStatus, SkipReason, SkipRecord,
@@ -90,34 +92,18 @@ pub fn plan_fire(
     if status.state != ScheduleState::Active {
         return None;
     }
-    let span = Span {
-        compiled,
-        cursor: status.cursor,
-        oldest,
-        now,
-    };
     let misfire = &schedule.spec.misfire;
-    let decision = if held {
-        span.decide(&[], SkipReason::Paused, Cause::Due)
-    } else if now.since(oldest.due_at) <= misfire.threshold {
-        let due = span.oldest_first(CREATES_MAX);
-        span.decide_upto(&due, Cause::Due)
-    } else {
-        let window = misfire.catch_up_window;
-        let kept = match misfire.policy {
-            Misfire::Skip => Vec::new(),
-            Misfire::FireLatest => span.newest(1, window),
-            Misfire::FireAll => {
-                let max = usize::try_from(misfire.catch_up_max).unwrap_or(usize::MAX);
-                let mut kept = span.newest(max, Some(window.unwrap_or(FIRE_ALL_WINDOW)));
-                let per = misfire.catch_up_rate_per.0 / u64::from(misfire.catch_up_rate.max(1));
-                for (n, planned) in (0_u64..).zip(&mut kept) {
-                    planned.due_at = now.plus(Millis(per.saturating_mul(n)));
-                }
-                kept
-            }
-        };
-        span.decide(&kept, SkipReason::Misfire, Cause::CatchUp)
+    let decision = match compiled.after_end() {
+        Some(_) => after_end::fire(misfire, compiled, oldest, now, held),
+        None => {
+            let span = Span {
+                compiled,
+                cursor: status.cursor,
+                oldest,
+                now,
+            };
+            span.fire(misfire, held)
+        }
     };
     Some(FireOccurrences {
         tenant: schedule.tenant,
@@ -141,6 +127,9 @@ pub fn plan_put(
     if let Some(status) = before {
         if matches!(status.state, ScheduleState::Paused(_)) {
             return Plan { cursor, next: None };
+        }
+        if compiled.after_end().is_some() {
+            return after_end::replan(status, compiled, now);
         }
         let survives = |next: &Planned| next.nominal_at <= now && next.due_at > now;
         if let Some(next) = status.next.filter(survives) {
@@ -181,6 +170,14 @@ pub fn plan_resume(
     now: Timestamp,
     catch_up: CatchUp,
 ) -> Decision {
+    let max = match catch_up {
+        CatchUp::None => 0,
+        CatchUp::Latest => 1,
+        CatchUp::All(max) => usize::try_from(max).unwrap_or(usize::MAX),
+    };
+    if compiled.after_end().is_some() {
+        return after_end::resume(status, compiled, now, max > 0);
+    }
     let plan = follow(compiled, status.cursor);
     let Some(oldest) = plan.next.filter(|next| next.due_at <= now) else {
         return Decision {
@@ -194,16 +191,23 @@ pub fn plan_resume(
         oldest,
         now,
     };
-    let max = match catch_up {
-        CatchUp::None => 0,
-        CatchUp::Latest => 1,
-        CatchUp::All(max) => usize::try_from(max).unwrap_or(usize::MAX),
-    };
     let kept = span.newest(max, None);
     span.decide(&kept, SkipReason::Paused, Cause::CatchUp)
 }
 
-/// The plan of a schedule whose nominal times up to `cursor` are decided.
+/// Plans a schedule whose undecided occurrences up to `now` were given up.
+#[must_use]
+pub fn plan_dropped(status: &ScheduleStatus, compiled: &Compiled, now: Timestamp) -> Plan {
+    let plan = follow(compiled, status.cursor.max(now));
+    let waits = compiled.after_end().is_some() && !status.open.is_empty();
+    Plan {
+        next: plan.next.filter(|_| !waits),
+        ..plan
+    }
+}
+
+/// The plan of a schedule whose nominal times up to `cursor` are decided, and of which nothing is open if it counts from
+/// ends.
 #[must_use]
 pub fn follow(compiled: &Compiled, cursor: Timestamp) -> Plan {
     let next = compiled
@@ -228,6 +232,32 @@ struct Span<'a> {
 }
 
 impl Span<'_> {
+    /// Decides what is due, by the misfire policy when the oldest of it is late.
+    fn fire(&self, misfire: &MisfirePolicy, held: bool) -> Decision {
+        if held {
+            return self.decide(&[], SkipReason::Paused, Cause::Due);
+        }
+        if self.now.since(self.oldest.due_at) <= misfire.threshold {
+            let due = self.oldest_first(CREATES_MAX);
+            return self.decide_upto(&due, Cause::Due);
+        }
+        let window = misfire.catch_up_window;
+        let kept = match misfire.policy {
+            Misfire::Skip => Vec::new(),
+            Misfire::FireLatest => self.newest(1, window),
+            Misfire::FireAll => {
+                let max = usize::try_from(misfire.catch_up_max).unwrap_or(usize::MAX);
+                let mut kept = self.newest(max, Some(window.unwrap_or(FIRE_ALL_WINDOW)));
+                let per = misfire.catch_up_rate_per.0 / u64::from(misfire.catch_up_rate.max(1));
+                for (n, planned) in (0_u64..).zip(&mut kept) {
+                    planned.due_at = self.now.plus(Millis(per.saturating_mul(n)));
+                }
+                kept
+            }
+        };
+        self.decide(&kept, SkipReason::Misfire, Cause::CatchUp)
+    }
+
     /// The due occurrences from the oldest on, at most `max`.
     fn oldest_first(&self, max: usize) -> Vec<Planned> {
         let mut due = vec![self.oldest];
@@ -355,7 +385,7 @@ impl Span<'_> {
             from: e.from,
             to: e.to,
             count: e.count,
-            at_least: false,
+            at_least: e.at_least,
             reason: SkipReason::Calendar,
             blocker: None,
             local: None,
@@ -375,7 +405,7 @@ impl Span<'_> {
             at_least: false,
             reason: SkipReason::DstGap,
             blocker: None,
-            local: Some(lost.local),
+            local: Some(local_span(&lost.local, &lost.local_last)),
         };
         self.compiled
             .lost_between(from, to)
@@ -385,6 +415,20 @@ impl Span<'_> {
     }
 }
 
+/// Lost wall times as a skip record keeps them: one, or the first and the last with a slash between them.
+fn local_span(first: &str, last: &str) -> String {
+    if first == last {
+        return first.to_owned();
+    }
+    format!("{first}/{last}")
+}
+
+/// The first and the last of lost wall times that a skip record keeps as one text.
+#[must_use]
+pub fn local_ends(local: &str) -> (&str, &str) {
+    local.split_once('/').unwrap_or((local, local))
+}
+
 /// Joins the records beyond the bound into the last one, so that their number never grows with the gap.
 fn joined(mut records: Vec<SkipRecord>) -> Vec<SkipRecord> {
     let rest = records.split_off(records.len().min(RECORDS_MAX));
@@ -392,6 +436,10 @@ fn joined(mut records: Vec<SkipRecord>) -> Vec<SkipRecord> {
         for record in rest {
             last.to = last.to.max(record.to);
             last.count = last.count.saturating_add(record.count);
+            last.at_least |= record.at_least;
+            if let (Some(from), Some(to)) = (&last.local, &record.local) {
+                last.local = Some(local_span(local_ends(from).0, local_ends(to).1));
+            }
         }
     }
     records

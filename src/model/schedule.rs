@@ -241,6 +241,6 @@ pub struct SkipRecord {
     pub reason: SkipReason,
     /// The open execution in the way, for `overlap`.
     pub blocker: Option<ExecutionId>,
-    /// The lost wall time, for `dst_gap`.
+    /// The lost wall time, for `dst_gap`; of several, the first and the last with a slash between them.
     pub local: Option<String>,
 }

@@ -77,6 +77,8 @@ pub struct NextOccurrences {
     pub occurrences: Vec<PlannedOccurrence>,
     /// The rule has none after these.
     pub exhausted: bool,
+    /// What may surprise; `depends_on_executions`: later times follow the ends of executions and are not known yet.
+    pub warnings: Vec<Warning>,
     /// Zone data release used.
     pub tzdata: String,
 }

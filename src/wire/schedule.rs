@@ -87,7 +87,7 @@ pub struct Rule {
     /// The first occurrence of `every`; default: the creation instant in whole seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<Instant>,
-    /// So long after the previous execution ended.
+    /// So long after the last open execution ended; the first one so long after the creation. Without jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_end: Option<Span>,
     /// RFC 5545 recurrence text.
@@ -442,6 +442,8 @@ pub struct OccurrenceRecord {
     pub reason: Option<String>,
     /// The open execution in the way, for `overlap`.
     pub blocker: Option<String>,
-    /// The lost wall time, for `dst_gap`.
+    /// The lost wall time, for `dst_gap`; of several, the first one.
     pub local: Option<String>,
+    /// The last one of several lost wall times.
+    pub local_last: Option<String>,
 }

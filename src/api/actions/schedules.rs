@@ -165,7 +165,7 @@ impl Api {
                 let plan = match self.dropped(put, row, status, now)? {
                     Some(record) => {
                         dropped.push(record);
-                        planner::follow(&definition.compiled, status.cursor.max(now))
+                        planner::plan_dropped(status, &definition.compiled, now)
                     }
                     None => {
                         planner::plan_put(Some(status), &definition.spec, &definition.compiled, now)
@@ -441,7 +441,10 @@ pub fn check_expect(expect: Expect, revision: Revision) -> Result<(), Error> {
 
 /// A rule without a future is refused at create and update.
 fn check_future(definition: &Definition, plan: &Plan, now: Timestamp) -> Result<(), Error> {
-    if plan.next.is_some() {
+    // A rule that counts from ends has no next occurrence while something is open.
+    let compiled = &definition.compiled;
+    let waits = compiled.after_end().is_some() && compiled.next(now).is_some();
+    if plan.next.is_some() || waits {
         return Ok(());
     }
     let spec = &definition.spec;
@@ -468,7 +471,7 @@ fn in_the_past(pointer: &str, at: Timestamp, now: Timestamp) -> Error {
     }
 }
 
-/// The next occurrences of a plan, for dry runs.
+/// The next occurrences of a plan, for dry runs; of a rule that counts from ends only the one that is planned.
 #[must_use]
 pub fn upcoming(plan: &Plan, compiled: &Compiled, count: usize) -> Vec<wire::NextOccurrence> {
     let mut out = Vec::new();
@@ -479,7 +482,10 @@ pub fn upcoming(plan: &Plan, compiled: &Compiled, count: usize) -> Vec<wire::Nex
             due_at: planned.due_at.into(),
             local: compiled.local(planned.nominal_at),
         });
-        next = planner::follow(compiled, planned.nominal_at).next;
+        next = match compiled.after_end() {
+            Some(_) => None,
+            None => planner::follow(compiled, planned.nominal_at).next,
+        };
     }
     out
 }

@@ -1,7 +1,6 @@
 //! Rules, in both directions.
 
 use crate::api::issues::{At, Issues};
-use crate::api::unsupported::Feature;
 use crate::calendar::{self, Compiled, RuleError, ZoneData};
 use crate::model::rule::{CivilDate, DayMatch, Dialect, DstGap, DstOverlap, RuleSpec, When};
 use crate::time::{Millis, Timestamp};
@@ -112,7 +111,7 @@ fn when(
     .collect();
     let [only] = given.as_slice() else {
         let detail = match given.is_empty() {
-            true => "needs one of at, cron, every, rrule, iso8601".to_owned(),
+            true => "needs one of at, cron, every, after_end, rrule, iso8601".to_owned(),
             false => format!("has {}: give exactly one of them", given.join(" and ")),
         };
         issues.add(at, "one_rule", detail);
@@ -142,9 +141,14 @@ fn when(
         };
         return Some(When::Every { every, anchor });
     }
-    if wire.after_end.is_some() {
-        Feature::AfterEnd.refuse(issues, &at.key("after_end"));
-        return None;
+    if let Some(delay) = wire.after_end {
+        if wire.jitter.is_some_and(|jitter| jitter.0 > Millis::ZERO) {
+            let detail =
+                "belongs to rules with times of their own; those of after_end follow executions";
+            issues.add(&at.key("jitter"), "invalid", detail);
+        }
+        let delay = issues.span(&at.key("after_end"), delay, &limits::EVERY_MS);
+        return Some(When::AfterEnd(delay));
     }
     if let Some(text) = &wire.rrule {
         return Some(When::Rrule(text.clone()));
@@ -325,7 +329,12 @@ mod tests {
                 "time_zone_unknown",
             ),
             (r#"{"every":"10ms"}"#, "/rule/every", "out_of_range"),
-            (r#"{"after_end":"5s"}"#, "/rule/after_end", "not_supported"),
+            (r#"{"after_end":"5ms"}"#, "/rule/after_end", "out_of_range"),
+            (
+                r#"{"after_end":"5s","jitter":"1s"}"#,
+                "/rule/jitter",
+                "invalid",
+            ),
             (r#"{"at":"soon"}"#, "/rule/at", "instant_syntax"),
             (
                 r#"{"cron":"0 0 * * *","anchor":"2026-01-01T00:00:00Z"}"#,
@@ -364,6 +373,7 @@ mod tests {
         for text in [
             r#"{"cron":"0 9 * * MON-FRI","time_zone":"Europe/Berlin","day_match":"and","dst_gap":"shift"}"#,
             r#"{"at":"2027-01-01T00:00:00Z"}"#,
+            r#"{"after_end":"90s","exclude_dates":["2026-12-24"],"time_zone":"Europe/Berlin"}"#,
             r#"{"every":"90m","jitter":"1m","end_at":"2028-01-01T00:00:00Z","max_occurrences":5}"#,
         ] {
             let spec = read(text).unwrap();

@@ -11,10 +11,11 @@ use crate::api::issues::{At, Issues};
 use crate::api::unsupported::Feature;
 use crate::calendar::Compiled;
 use crate::ids::{Kind, QueueId, ScheduleId, TenantId};
+use crate::leader::planner::local_ends;
 use crate::model::execution::{Cause, ExecutionState};
 use crate::model::history::LedgerRow;
 use crate::model::schedule::{
-    JobTemplate, RecentOutcome, Schedule, ScheduleSpec, ScheduleState, ScheduleStatus,
+    JobTemplate, RecentOutcome, Schedule, ScheduleSpec, ScheduleState, ScheduleStatus, SkipRecord,
 };
 use crate::time::{Millis, Timestamp};
 use crate::wire::limits;
@@ -357,17 +358,25 @@ pub fn ledger_out(row: &LedgerRow) -> wire::OccurrenceRecord {
         LedgerRow::Skipped {
             incarnation,
             record,
-        } => wire::OccurrenceRecord {
-            kind: wire::OccurrenceKind::Skipped,
-            nominal_at: Some(record.from.into()),
-            to: Some(record.to.into()),
-            count: record.count,
-            at_least: record.at_least,
-            incarnation: Some(*incarnation),
-            reason: Some(record.reason.as_str().to_owned()),
-            blocker: record.blocker.as_ref().map(ToString::to_string),
-            local: record.local.clone(),
-            ..wire::OccurrenceRecord::default()
-        },
+        } => skipped_out(*incarnation, record),
+    }
+}
+
+fn skipped_out(incarnation: u64, record: &SkipRecord) -> wire::OccurrenceRecord {
+    let ends = record.local.as_deref().map(local_ends);
+    wire::OccurrenceRecord {
+        kind: wire::OccurrenceKind::Skipped,
+        nominal_at: Some(record.from.into()),
+        to: Some(record.to.into()),
+        count: record.count,
+        at_least: record.at_least,
+        incarnation: Some(incarnation),
+        reason: Some(record.reason.as_str().to_owned()),
+        blocker: record.blocker.as_ref().map(ToString::to_string),
+        local: ends.map(|(first, _)| first.to_owned()),
+        local_last: ends
+            .filter(|(a, b)| a != b)
+            .map(|(_, last)| last.to_owned()),
+        ..wire::OccurrenceRecord::default()
     }
 }

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::api::testing::{Answered, Node};
+use crate::ids::{ScheduleId, TenantNo};
+use crate::leader::Scheduler as _;
 use crate::time::Millis;
 
 const DAILY: &str = "/v1/tenants/default/schedules/daily";
@@ -275,4 +277,21 @@ async fn executions_fired_by_hand_are_shown_as_such_before_and_after_their_end()
     let shown = node.ask("GET", DAILY, "").await.must(200);
     assert_eq!(shown.body["status"]["created_count"], 0);
     assert_eq!(shown.body["status"]["state"], "active");
+}
+
+#[tokio::test]
+async fn the_ledger_names_the_wall_times_that_a_clock_change_removed() {
+    let node = Node::leading();
+    let rule = json!({"cron": "0,30 2 * * *", "time_zone": "Europe/Berlin", "dst_gap": "skip"});
+    let body = json!({"rule": rule, "misfire": {"policy": "skip"}}).to_string();
+    node.ask("PUT", DAILY, &body).await.must(201);
+    node.wait(Millis::days(30));
+    let id = ScheduleId::new("daily").unwrap();
+    node.scheduler.settle(TenantNo::DEFAULT, id).await.unwrap();
+    let ledger = pages(&node, &format!("{DAILY}/occurrences"), 100).await;
+    let lost: Vec<_> = ledger.iter().filter(|o| o["reason"] == "dst_gap").collect();
+    assert_eq!(lost.len(), 1);
+    assert_eq!(lost[0]["count"], 2);
+    assert_eq!(lost[0]["local"], "2026-03-29T02:00:00");
+    assert_eq!(lost[0]["local_last"], "2026-03-29T02:30:00");
 }

@@ -341,7 +341,6 @@ async fn what_is_wrong_is_named_with_its_place() {
 async fn features_of_later_versions_are_refused_by_name() {
     let node = Node::leading();
     for (body, pointer) in [
-        (r#"{"rule":{"after_end":"5m"}}"#, "/rule/after_end"),
         (
             r#"{"rule":{"every":"1h","calendars":["x"]}}"#,
             "/rule/calendars",

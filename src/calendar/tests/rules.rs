@@ -1,6 +1,6 @@
 //! Warnings, bounds, jitter and previews: the answers around the times themselves.
 
-use super::super::{WARNINGS, preview};
+use super::super::{WARNINGS, Wall, preview};
 use super::*;
 use crate::model::rule::{CivilDate, DayMatch, Dialect, DstGap};
 use crate::time::Millis;
@@ -133,6 +133,31 @@ fn excluded_occurrences_are_listed_by_date_and_counted() {
             "2026-10-26 144 2026-10-25T23:00:00Z 2026-10-26T22:50:00Z",
         ]
     );
+}
+
+/// Counting stops at a million steps and at a thousand dates; whoever reads the answer is told.
+#[test]
+fn a_bounded_answer_about_excluded_dates_says_that_there_is_more() {
+    let (from, to) = (at("2026-01-01T00:00:00Z"), at("2031-01-01T00:00:00Z"));
+    let days = |count: i64| {
+        let day = |n| Wall((from.millis() / 1_000) + n * 86_400).to_string();
+        (0..count).map(|n| day(n)[..10].parse().unwrap()).collect()
+    };
+    let mut daily = cron("0 9 * * *", "UTC");
+    daily.exclude_dates = days(1_000);
+    let whole = compile(&daily).unwrap().excluded_between(from, to);
+    assert_eq!(whole.len(), 1_000);
+    assert!(whole.iter().all(|e| !e.at_least && e.count == 1));
+    daily.exclude_dates = days(1_001);
+    let cut = compile(&daily).unwrap().excluded_between(from, to);
+    assert_eq!(cut.len(), 1_000);
+    assert!(cut.last().unwrap().at_least && !cut[998].at_least);
+
+    let mut seconds = cron("* * * * * *", "UTC");
+    seconds.exclude_dates = days(12);
+    let cut = compile(&seconds).unwrap().excluded_between(from, to);
+    assert_eq!(cut.iter().map(|e| e.count).sum::<u64>(), 1_000_000);
+    assert!(cut.last().unwrap().at_least);
 }
 
 #[test]

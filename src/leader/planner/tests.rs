@@ -274,6 +274,53 @@ fn excluded_dates_and_lost_wall_times_are_recorded_when_passed() {
 }
 
 #[test]
+fn several_wall_times_lost_by_one_change_are_named_by_the_first_and_the_last() {
+    let mut rule = cron("0,20,40 2 * * *");
+    rule.time_zone = Some("Europe/Berlin".into());
+    rule.dst_gap = DstGap::Skip;
+    let bench = Bench::new(rule, at("2026-03-28T12:00:00Z"));
+    assert_eq!(
+        bench.shown(at("2026-03-30T00:00:01Z")),
+        [
+            "-03-29T01:00..03-29T01:00 x3 dst_gap2026-03-29T02:00:00/2026-03-29T02:40:00",
+            "+03-30T00:00 due"
+        ]
+    );
+}
+
+/// What is joined to keep the number of records bounded still says what it stands for.
+#[test]
+fn records_that_are_joined_keep_their_ends_and_their_bounds() {
+    let mut rule = cron("30 2 * * *");
+    rule.time_zone = Some("Europe/Berlin".into());
+    rule.dst_gap = DstGap::Skip;
+    let bench = Bench::new(rule, at("2026-03-01T12:00:00Z")).misfire(Misfire::Skip, None);
+    let steps = bench.shown(at("2050-06-01T12:00:00Z"));
+    let lost: Vec<_> = steps.iter().filter(|s| s.contains("dst_gap")).collect();
+    assert_eq!(lost.len(), RECORDS_MAX);
+    let last = lost.last().expect("one");
+    assert!(
+        last.contains(" x8 dst_gap2043-03-29T02:30:00/2050-03-27T02:30:00"),
+        "{last}"
+    );
+
+    let mut rule = cron("0 9 * * *");
+    let dates = (2026..=2028).flat_map(|y| (1..=12).map(move |m| (y, m)));
+    let days = |(y, m)| (1..=31).filter_map(move |d| CivilDate::new(y, m, d));
+    rule.exclude_dates = dates.flat_map(days).collect();
+    let bench = Bench::new(rule, at("2025-12-31T12:00:00Z"));
+    let fire = bench.fire(at("2029-01-01T09:00:01Z")).expect("it is due");
+    let calendar: Vec<_> = show(&fire.steps);
+    let last = calendar.iter().rfind(|s| s.contains("calendar"));
+    // A thousand dates are looked at; there are more.
+    let last = last.expect("one");
+    assert!(
+        last.contains(&format!(" x{}+ calendar", 1_000 - RECORDS_MAX + 1)),
+        "{last}"
+    );
+}
+
+#[test]
 fn a_one_time_instant_in_the_past_runs_once_and_is_not_late() {
     let rule = RuleSpec::new(When::At(at("2026-05-01T09:00:00Z")));
     let now = at("2026-06-01T00:00:00Z");

@@ -427,3 +427,50 @@ async fn a_leap_of_the_wall_clock_is_an_outage_for_leases_and_misfire_for_schedu
     assert_eq!(cluster.witness(|w| (w.expired, w.created.len())), (0, 1));
     cluster.check();
 }
+
+/// Its distance is counted from the end of what ran, also over a change of leader; it never meets itself.
+#[tokio::test(start_paused = true)]
+async fn an_after_end_rule_fires_so_long_after_each_end() {
+    let cluster = Cluster::new(31, 3);
+    cluster.elect(0);
+    let leader = cluster.leader().await;
+    let mut spec = schedule_spec(RuleSpec::new(When::AfterEnd(Millis::secs(60))));
+    spec.rule.max_occurrences = Some(4);
+    put_schedule(&leader, &cluster, "s", spec)
+        .await
+        .expect("an answer");
+    let id = ScheduleId::new("s").expect("a good name");
+    let status = || {
+        let found = cluster.replica().read().schedule(TenantNo::DEFAULT, &id);
+        found.expect("readable").expect("it is there").1
+    };
+    let mut before = leader.now();
+    for round in 0..4_u64 {
+        if round == 2 {
+            cluster.elect(1);
+        }
+        let leader = cluster.leader().await;
+        let mut claim = a_claim(&worker("w"), "work", 1, Millis::secs(60));
+        let claimed = loop {
+            let claimed = leader.claim(claim.clone()).await.expect("an answer");
+            if !claimed.leases.is_empty() {
+                break claimed;
+            }
+        };
+        let waited = leader.now().since(before);
+        assert!((60_000..62_000).contains(&waited.0), "{round}: {waited:?}");
+        assert_eq!(status().next, None, "nothing is planned beside what runs");
+        // It runs for nine seconds.
+        cluster.pass(9_000).await;
+        claim.reports = claimed.leases.iter().map(complete).collect();
+        claim.wait = Millis::ZERO;
+        let told = leader.claim(claim).await.expect("an answer");
+        assert!(told.reports.iter().all(is_ok));
+        before = leader.now();
+    }
+    let end = status();
+    assert_eq!(end.created_count, 4);
+    assert!(matches!(end.state, ScheduleState::Completed { .. }));
+    assert!(end.skipped.is_empty());
+    cluster.check();
+}

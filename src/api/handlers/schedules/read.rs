@@ -6,7 +6,7 @@ use crate::api::Api;
 use crate::api::actions::schedules::upcoming;
 use crate::api::call::Call;
 use crate::api::convert::lease::queue_name_of;
-use crate::api::convert::rule::{RuleContext, preview_out, rule};
+use crate::api::convert::rule::{RuleContext, preview_out, rule, warnings};
 use crate::api::convert::schedule::{created_out, generation_out, ledger_out};
 use crate::api::cursor::ListQuery;
 use crate::api::handlers::{LabelFilter, words};
@@ -116,7 +116,12 @@ pub(super) async fn next(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
             usize::try_from(max.saturating_sub(status.created_count)).unwrap_or(usize::MAX)
         });
     let most = left.map_or(count, |left| left.min(count));
-    let exhausted = occurrences.len() <= count || left.is_some_and(|left| left <= count);
+    let is_over = match compiled.after_end() {
+        // The one that is planned follows an end; those after it have no time yet.
+        Some(_) => compiled.next(now).is_none(),
+        None => occurrences.len() <= count,
+    };
+    let exhausted = is_over || left.is_some_and(|left| left <= most.min(occurrences.len()));
     occurrences.truncate(most);
     let answer = wire::NextOccurrences {
         occurrences: occurrences
@@ -128,6 +133,7 @@ pub(super) async fn next(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
             })
             .collect(),
         exhausted,
+        warnings: warnings(&compiled, now),
         tzdata: api.zones.release().to_owned(),
     };
     Reply::json(200, &answer)
