@@ -35,7 +35,7 @@ pub struct Preview {
     /// The cron expression as understood, weekdays by name and `H` resolved; `None` for other
     /// rules.
     pub expression: Option<String>,
-    /// Sorted by code.
+    /// Sorted by code; of clock changes after the question. Who knows the time asks [`Compiled::warnings_from`].
     pub warnings: Vec<Warning>,
     /// Clock changes of the zone from the question to the last occurrence, at most 20.
     pub zone_changes: Vec<ZoneChange>,

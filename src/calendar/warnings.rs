@@ -66,16 +66,6 @@ impl Compiled {
         out
     }
 
-    /// The warnings, with the clock changes after `start_at`, or after the beginning of 2026
-    /// without one.
-    ///
-    /// No clock is read; who knows the time asks [`Compiled::warnings_from`].
-    #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
-        const YEAR_2026: i64 = 1_767_225_600_000;
-        self.warnings_from(Timestamp::from_millis(self.from.max(YEAR_2026)))
-    }
-
     /// The first clock change that moves, drops or doubles an occurrence of a fixed-time rule.
     fn clock_change(&self, rule: &CronRule, from: Timestamp) -> Option<Warning> {
         if rule.policy.wildcard {

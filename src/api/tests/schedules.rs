@@ -504,6 +504,14 @@ async fn next_and_preview_tell_the_same_times() {
     assert_eq!(times(&next), times(&preview));
     assert_eq!(times(&next).len(), 3);
     assert_eq!(preview.body["exhausted"], false);
+    // Warnings are about what is to come, wherever the times begin.
+    let early = r#"{"rule":{"cron":"30 2 * * *","time_zone":"Europe/Berlin"},"after":"2024-01-01T00:00:00Z"}"#;
+    let early = node
+        .ask("POST", "/v1/schedules:preview", early)
+        .await
+        .must(200);
+    let warning = early.body["warnings"][0]["detail"].as_str().unwrap();
+    assert!(warning.starts_with("2026-03-29T02:30:00"), "{warning}");
     let over = r#"{"rule":{"at":"2020-01-01T00:00:00Z"}}"#;
     let over = node
         .ask("POST", "/v1/schedules:preview", over)

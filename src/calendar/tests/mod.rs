@@ -8,7 +8,7 @@ mod refusals;
 mod rules;
 mod speed;
 
-use super::{CODES, Compiled, RuleError, ZoneData};
+use super::{CODES, Compiled, RuleError, Warning, ZoneData};
 use crate::model::rule::{RuleSpec, When};
 use crate::time::Timestamp;
 
@@ -31,6 +31,11 @@ fn compile(spec: &RuleSpec) -> Result<Compiled, Vec<RuleError>> {
 
 fn compiled(text: &str, zone: &str) -> Compiled {
     compile(&cron(text, zone)).unwrap()
+}
+
+/// What warns of a rule at the beginning of 2026.
+fn warnings(rule: &Compiled) -> Vec<Warning> {
+    rule.warnings_from(at("2026-01-01T00:00:00Z"))
 }
 
 /// The first `n` nominal times after an instant, as `2026-05-01T12:00:00Z`.

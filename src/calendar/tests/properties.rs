@@ -373,7 +373,7 @@ proptest! {
                 let next = rule.next(Timestamp::EPOCH).unwrap();
                 prop_assert_eq!(rule.prev(next.nominal.plus(Millis(1))), Some(next));
                 prop_assert!(!rule.describe().is_empty());
-                let _ = (rule.warnings(), rule.lost_between(Timestamp::MIN, Timestamp::MAX));
+                let _ = (warnings(&rule), rule.lost_between(Timestamp::MIN, Timestamp::MAX));
             }
             Err(errors) => {
                 prop_assert!(!errors.is_empty());

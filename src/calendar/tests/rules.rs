@@ -282,9 +282,7 @@ fn lost_times_are_recorded_once_per_clock_change() {
 #[test]
 fn warnings_say_what_might_surprise() {
     let codes = |spec: &RuleSpec| -> Vec<&str> {
-        compile(spec)
-            .unwrap()
-            .warnings()
+        warnings(&compile(spec).unwrap())
             .iter()
             .map(|w| w.code)
             .collect()
@@ -325,7 +323,7 @@ fn warnings_say_what_might_surprise() {
         assert_eq!(got, expected, "{:?}", spec.when);
         assert!(got.iter().all(|c| WARNINGS.contains(c)));
     }
-    let gap = compiled("30 2 * * *", "Europe/Berlin").warnings();
+    let gap = warnings(&compiled("30 2 * * *", "Europe/Berlin"));
     assert_eq!(
         gap[0].detail,
         "2026-03-29T02:30:00 does not exist in Europe/Berlin: it runs at \

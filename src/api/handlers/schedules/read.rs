@@ -14,6 +14,7 @@ use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::api::reads::{schedule_rows, tenant_no, total_open};
 use crate::api::reply::Reply;
+use crate::calendar::Preview;
 use crate::command::outcome::Refusal;
 use crate::ids::TenantId;
 use crate::leader::planner::identity;
@@ -233,7 +234,14 @@ pub(super) async fn preview(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let release = api.zones.release().to_owned();
     // A thousand occurrences of an awkward rule take milliseconds.
     let shown = api
-        .long_read(move |_| Ok(preview_out(compiled.preview(&release, after, count))))
+        .long_read(move |_| {
+            // Warnings are about what is to come, wherever the times begin.
+            let preview = Preview {
+                warnings: compiled.warnings_from(now),
+                ..compiled.preview(&release, after, count)
+            };
+            Ok(preview_out(preview))
+        })
         .await?;
     Reply::json(200, &shown)
 }
