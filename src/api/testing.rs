@@ -433,6 +433,25 @@ impl Node {
         self.ask_with(method, target, body, &[]).await
     }
 
+    /// Every item of a list, fetched in pages of at most `size`.
+    pub(crate) async fn pages(&self, target: &str, size: usize) -> Vec<Value> {
+        let sign = if target.contains('?') { '&' } else { '?' };
+        let first = format!("{target}{sign}page_size={size}");
+        let mut page = first.clone();
+        let mut items = Vec::new();
+        for _ in 0..10_000 {
+            let mut answer = self.ask("GET", &page, "").await.must(200);
+            let found = answer.body["items"].as_array_mut().expect("items");
+            assert!(found.len() <= size, "{page}");
+            items.append(found);
+            match answer.body["next_cursor"].as_str() {
+                Some(next) => page = format!("{first}&cursor={next}"),
+                None => return items,
+            }
+        }
+        panic!("a list without an end");
+    }
+
     /// Asks the node, with headers.
     pub(crate) async fn ask_with(
         &self,
@@ -516,4 +535,10 @@ impl Answered {
         assert_eq!(self.status, status, "{:#}", self.body);
         self
     }
+}
+
+/// One field of every item, as text.
+pub(crate) fn each<'a>(items: &'a [Value], field: &str) -> Vec<&'a str> {
+    let text = |item: &'a Value| item[field].as_str().unwrap_or_default();
+    items.iter().map(text).collect()
 }

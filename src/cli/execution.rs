@@ -10,7 +10,7 @@ use super::args::{pair, span};
 use super::body::{Body, PayloadArgs};
 use super::exit::Code;
 use super::failure::Failure;
-use super::occurrence::{millis, shown};
+use super::occurrence::{brief, millis, shown};
 use super::output::Output;
 use super::paging::{self, ListArgs};
 use crate::client::{Answer, Client, ExecutionFilter};
@@ -231,13 +231,6 @@ async fn list(list: List, client: &Client, output: &Output) -> Result<(), Failur
 }
 
 fn show(e: &Execution, output: &Output) {
-    let raw = |json: &crate::wire::Json| {
-        if json.is_null() {
-            String::new()
-        } else {
-            json.text().chars().take(500).collect()
-        }
-    };
     let cancel = e.cancel.as_ref().map(|c| {
         format!(
             "asked by {} at {} {}",
@@ -253,7 +246,7 @@ fn show(e: &Execution, output: &Output) {
         ("schedule", e.schedule_id.clone().unwrap_or_default()),
         ("kind", e.kind.clone()),
         ("queue", e.queue.clone()),
-        ("payload", e.payload.as_ref().map(raw).unwrap_or_default()),
+        ("payload", e.payload.as_ref().map(brief).unwrap_or_default()),
         ("nominal", shown(e.nominal_at)),
         ("due", shown(e.due_at)),
         ("started", shown(e.started_at)),
@@ -261,10 +254,10 @@ fn show(e: &Execution, output: &Output) {
         ("late by", e.lateness_ms.map(millis).unwrap_or_default()),
         ("next attempt", shown(e.next_attempt_at)),
         ("cancel", cancel.unwrap_or_default()),
-        ("progress", raw(&e.progress)),
+        ("progress", brief(&e.progress)),
         ("replay of", e.replay_of.clone().unwrap_or_default()),
         ("replayed as", e.replayed_as.clone().unwrap_or_default()),
-        ("result", raw(&without_output(&e.result))),
+        ("result", brief(&without_output(&e.result))),
     ]);
     show_output(&e.result, output);
     for attempt in &e.attempts {

@@ -1,14 +1,17 @@
-//! Rules as flags, and instants for people.
+//! Rules as flags; instants and JSON for people.
 //!
 //! Callers: `schedule put`, `preview`, and every table that shows a time.
 
 use clap::Args;
 
 use super::body::Body;
-use crate::wire::Instant;
+use crate::wire::{Instant, Json};
 
 /// The fields that name a rule; one of them excludes the others.
 const KINDS: [&str; 6] = ["at", "cron", "every", "after_end", "rrule", "iso8601"];
+
+/// How much of a payload is shown.
+const BRIEF_CHARS: usize = 500;
 
 /// A rule on the command line.
 #[derive(Debug, Default, Args)]
@@ -67,6 +70,14 @@ impl RuleArgs {
 pub(super) fn shown(at: Option<Instant>) -> String {
     at.map(|at| at.to_string().replace(".000Z", "Z"))
         .unwrap_or_default()
+}
+
+/// The beginning of a payload, result or progress; empty when there is none.
+pub(super) fn brief(json: &Json) -> String {
+    match json.is_null() {
+        true => String::new(),
+        false => json.text().chars().take(BRIEF_CHARS).collect(),
+    }
 }
 
 /// Milliseconds as people read them.

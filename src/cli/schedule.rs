@@ -9,7 +9,7 @@ use super::args::pair;
 use super::body::{Body, PayloadArgs};
 use super::exit::Code;
 use super::failure::Failure;
-use super::occurrence::{RuleArgs, shown};
+use super::occurrence::{RuleArgs, brief, shown};
 use super::output::Output;
 use super::paging::{self, ListArgs, PageArgs};
 use crate::client::{Answer, Client, PutCondition};
@@ -337,11 +337,6 @@ fn show(schedule: &Schedule, output: &Output) {
         .as_ref()
         .map(|p| serde_json::to_string(p).unwrap_or_default());
     let open = status.open;
-    let payload = if schedule.payload.is_null() {
-        ""
-    } else {
-        schedule.payload.text()
-    };
     output.record(&[
         ("schedule", schedule.schedule_id.clone().unwrap_or_default()),
         (
@@ -357,7 +352,7 @@ fn show(schedule: &Schedule, output: &Output) {
         ),
         ("kind", schedule.kind.clone().unwrap_or_default()),
         ("queue", schedule.queue.clone().unwrap_or_default()),
-        ("payload", payload.chars().take(500).collect()),
+        ("payload", brief(&schedule.payload)),
         ("next", shown(status.next.as_ref().map(|n| n.nominal_at))),
         ("due", shown(status.next.as_ref().map(|n| n.due_at))),
         (

@@ -7,7 +7,7 @@ use crate::api::Api;
 use crate::api::actions::Purpose;
 use crate::api::call::Call;
 use crate::api::convert::paused;
-use crate::api::handlers::queues::pause_until;
+use crate::api::handlers::pauses::pause_until;
 use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::api::reply::Reply;

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod cluster;
 pub mod executions;
 pub mod leases;
+mod pauses;
 pub mod queues;
 pub mod schedules;
 pub mod system;
@@ -12,10 +13,18 @@ pub mod workers;
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
+use crate::api::actions::schedules::check_expect;
+use crate::api::actions::{Done, unexpected};
 use crate::api::call::Call;
 use crate::api::cursor::ListQuery;
 use crate::api::problem::{Code, Error};
+use crate::api::reply::Reply;
 use crate::api::routes::Route;
+use crate::command::Expect;
+use crate::command::outcome::{Outcome, Refusal, Written};
+use crate::ids::Revision;
 use crate::time::Timestamp;
 use crate::wire::{Instant, Page};
 
@@ -32,6 +41,34 @@ pub fn all() -> Vec<Route> {
     rows.extend(cluster::routes());
     rows.extend(system::routes());
     rows
+}
+
+/// The answer to a write of a queue or a tenant: the object as it is now.
+fn written_reply<T: Serialize>(done: &Done, shown: &(T, Revision)) -> Result<Reply, Error> {
+    let Outcome::Written { written, .. } = done.outcome else {
+        return Err(unexpected(&done.outcome));
+    };
+    let status = match written {
+        Written::Created => 201,
+        _ => 200,
+    };
+    Ok(Reply::json(status, &shown.0)?
+        .etag(shown.1)
+        .at_index(done.index)
+        .outcome(written)
+        .replayed(done.is_replayed))
+}
+
+/// What apply would say of the condition of such a write.
+fn dry_expect(expect: Expect, revision: Option<Revision>) -> Result<(), Error> {
+    match (expect, revision) {
+        (Expect::Present | Expect::Revision(_), None) => Err(Refusal::RevisionMismatch {
+            current: Revision::default(),
+        }
+        .into()),
+        (expect, Some(revision)) => check_expect(expect, revision),
+        (Expect::Any | Expect::Absent, None) => Ok(()),
+    }
 }
 
 /// A page of what is held in memory, in the order of its names.

@@ -3,20 +3,18 @@
 use std::sync::Arc;
 
 use crate::api::Api;
-use crate::api::actions::schedules::check_expect;
-use crate::api::actions::{Done, Purpose, unexpected};
+use crate::api::actions::Purpose;
 use crate::api::call::Call;
 use crate::api::convert::queue::{add_counts, queue_out, queue_spec};
 use crate::api::cursor::ListQuery;
-use crate::api::handlers::{page_of, precondition};
+use crate::api::handlers::{dry_expect, page_of, pauses, precondition, written_reply};
 use crate::api::issues::Issues;
 use crate::api::problem::{Code, Error};
 use crate::api::reads::{backlog, queue_no};
 use crate::api::reply::Reply;
 use crate::api::routes::{Route, handler};
-use crate::command::Expect;
 use crate::command::admin::{AdminCommand, DeleteQueue, PauseScope, PutQueue};
-use crate::command::outcome::{Outcome, Refusal, Written};
+use crate::command::outcome::{Refusal, Written};
 use crate::ids::{QueueId, QueueNo, Revision};
 use crate::state::reader::Reader;
 use crate::store::{Direction, Family, KeyRange, keys};
@@ -160,36 +158,7 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let object = format!("queue {queue}");
     let done = api.administer(&call, object, &purpose, command).await;
     let done = done.map_err(|e| precondition(&call, e))?;
-    written_reply(&api, &queue, &done)
-}
-
-/// What apply would say of the condition.
-pub(super) fn dry_expect(expect: Expect, revision: Option<Revision>) -> Result<(), Error> {
-    match (expect, revision) {
-        (Expect::Present | Expect::Revision(_), None) => Err(Refusal::RevisionMismatch {
-            current: Revision::default(),
-        }
-        .into()),
-        (expect, Some(revision)) => check_expect(expect, revision),
-        (Expect::Any | Expect::Absent, None) => Ok(()),
-    }
-}
-
-fn written_reply(api: &Api, queue: &QueueId, done: &Done) -> Result<Reply, Error> {
-    let Outcome::Written { written, .. } = done.outcome else {
-        return Err(unexpected(&done.outcome));
-    };
-    let (shown, revision) = shown(&api.replica.read(), queue)?;
-    let status = if written == Written::Created {
-        201
-    } else {
-        200
-    };
-    Ok(Reply::json(status, &shown)?
-        .etag(revision)
-        .at_index(done.index)
-        .outcome(written)
-        .replayed(done.is_replayed))
+    written_reply(&done, &shown(&api.replica.read(), &queue)?)
 }
 
 async fn get(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
@@ -250,52 +219,10 @@ async fn resume(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
 }
 
 async fn set_pause(api: Arc<Api>, call: Call, is_paused: bool) -> Result<Reply, Error> {
-    let body: wire::Pause = call.body_or_default()?;
     let queue = call.queue()?;
-    let until = pause_until(&api, is_paused, &body)?;
-    let (before, revision) = shown(&api.replica.read(), &queue)?;
-    if call.dry_run()? {
-        return Ok(Reply::json(200, &before)?
-            .etag(revision)
-            .with("x-dry-run", "true"));
-    }
-    let keyed = api.keyed(&call)?;
-    let purpose = Purpose {
-        reason: call.reason(body.reason)?,
-        key: keyed.command(),
-    };
     let scope = PauseScope::Queue(queue.clone());
-    let done = api
-        .set_pause(&call, scope, (is_paused, until), &purpose)
-        .await?;
-    written_reply(&api, &queue, &done)
-}
-
-/// The end of a pause; refused for a resume, and in the past.
-pub(super) fn pause_until(
-    api: &Api,
-    is_paused: bool,
-    body: &wire::Pause,
-) -> Result<Option<Timestamp>, Error> {
-    let mut issues = Issues::default();
-    let until = body.until.map(|i| i.0);
-    let now = api.scheduler.now();
-    match until {
-        Some(_) if !is_paused => {
-            issues.add_at(
-                "/until".into(),
-                "invalid",
-                "belongs to a pause, not to a resume",
-            );
-        }
-        Some(until) if until <= now => {
-            let detail = format!("{until} is in the past: it is {now} now");
-            issues.add_at("/until".into(), "in_the_past", detail);
-        }
-        _ => {}
-    }
-    issues.finish()?;
-    Ok(until)
+    let shown = || shown(&api.replica.read(), &queue);
+    pauses::set_pause(&api, &call, scope, is_paused, shown).await
 }
 
 async fn stats(api: Arc<Api>, call: Call) -> Result<Reply, Error> {

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use crate::api::Api;
-use crate::api::actions::{Done, Purpose, unexpected};
+use crate::api::actions::{Purpose, unexpected};
 use crate::api::call::Call;
 use crate::api::convert::queue::{key_limits, key_out, tenant_out, tenant_spec, usage_out};
 use crate::api::cursor::ListQuery;
-use crate::api::handlers::queues::{dry_expect, pause_until};
-use crate::api::handlers::{page_of, precondition};
+use crate::api::handlers::{dry_expect, page_of, pauses, precondition, written_reply};
 use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::api::reads::tenant_no;
 use crate::api::reply::Reply;
 use crate::api::routes::{Route, handler};
 use crate::command::admin::{AdminCommand, PauseScope, PutKey, PutTenant};
-use crate::command::outcome::{Outcome, Refusal, Written};
+use crate::command::outcome::{Outcome, Refusal};
 use crate::ids::{Revision, TenantId};
 use crate::state::resident::Resident;
 use crate::wire;
@@ -152,24 +151,7 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let object = format!("tenant {tenant}");
     let done = api.administer(&call, object, &purpose, command).await;
     let done = done.map_err(|e| precondition(&call, e))?;
-    written_reply(&api, &tenant, &done)
-}
-
-fn written_reply(api: &Api, tenant: &TenantId, done: &Done) -> Result<Reply, Error> {
-    let Outcome::Written { written, .. } = done.outcome else {
-        return Err(unexpected(&done.outcome));
-    };
-    let (shown, revision) = shown(&api.replica.resident(), tenant)?;
-    let status = if written == Written::Created {
-        201
-    } else {
-        200
-    };
-    Ok(Reply::json(status, &shown)?
-        .etag(revision)
-        .at_index(done.index)
-        .outcome(written)
-        .replayed(done.is_replayed))
+    written_reply(&done, &shown(&api.replica.resident(), &tenant)?)
 }
 
 async fn get(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
@@ -196,25 +178,10 @@ async fn resume(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
 }
 
 async fn set_pause(api: Arc<Api>, call: Call, is_paused: bool) -> Result<Reply, Error> {
-    let body: wire::Pause = call.body_or_default()?;
     let tenant = call.tenant()?;
-    let until = pause_until(&api, is_paused, &body)?;
-    let (before, revision) = shown(&api.replica.resident(), &tenant)?;
-    if call.dry_run()? {
-        return Ok(Reply::json(200, &before)?
-            .etag(revision)
-            .with("x-dry-run", "true"));
-    }
-    let keyed = api.keyed(&call)?;
-    let purpose = Purpose {
-        reason: call.reason(body.reason)?,
-        key: keyed.command(),
-    };
     let scope = PauseScope::Tenant(tenant.clone());
-    let done = api
-        .set_pause(&call, scope, (is_paused, until), &purpose)
-        .await?;
-    written_reply(&api, &tenant, &done)
+    let shown = || shown(&api.replica.resident(), &tenant);
+    pauses::set_pause(&api, &call, scope, is_paused, shown).await
 }
 
 async fn usage(api: Arc<Api>, call: Call) -> Result<Reply, Error> {

@@ -2,11 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::api::testing::Node;
+use crate::api::testing::{Answered, Node, each};
 use crate::time::Millis;
 
 const COLLECTION: &str = "/v1/tenants/default/executions";
 const BATCH: &str = "/v1/tenants/default/executions:batch";
+
+fn ids(list: &Answered) -> Vec<&str> {
+    each(list.body["items"].as_array().unwrap(), "execution_id")
+}
 
 #[tokio::test]
 async fn a_submission_is_created_with_a_minted_id_and_read_back() {
@@ -279,17 +283,11 @@ async fn open_executions_are_listed_newest_first_with_filters_bound_into_the_cur
     node.ask("POST", BATCH, &json!({"items": items}).to_string())
         .await
         .must(200);
-    let ids = |body: &Value| -> Vec<String> {
-        let items = body["items"].as_array().unwrap().iter();
-        items
-            .map(|i| i["execution_id"].as_str().unwrap().to_owned())
-            .collect()
-    };
     let first = node
         .ask("GET", &format!("{COLLECTION}?kind=x&page_size=4"), "")
         .await
         .must(200);
-    assert_eq!(ids(&first.body), ["e27", "e24", "e21", "e18"]);
+    assert_eq!(ids(&first), ["e27", "e24", "e21", "e18"]);
     let cursor = first.body["next_cursor"].as_str().unwrap();
     let next = node
         .ask(
@@ -299,7 +297,7 @@ async fn open_executions_are_listed_newest_first_with_filters_bound_into_the_cur
         )
         .await
         .must(200);
-    assert_eq!(ids(&next.body), ["e15", "e12", "e09", "e06"]);
+    assert_eq!(ids(&next), ["e15", "e12", "e09", "e06"]);
     for (filter, count) in [
         ("state=waiting", 29),
         ("state=ready", 1),
@@ -316,7 +314,7 @@ async fn open_executions_are_listed_newest_first_with_filters_bound_into_the_cur
             .ask("GET", &format!("{COLLECTION}?{filter}"), "")
             .await
             .must(200);
-        assert_eq!(ids(&page.body).len(), count, "{filter}");
+        assert_eq!(ids(&page).len(), count, "{filter}");
         assert_eq!(page.body["next_cursor"], Value::Null, "{filter}");
     }
     for bad in [
@@ -333,7 +331,7 @@ async fn open_executions_are_listed_newest_first_with_filters_bound_into_the_cur
         .ask("GET", "/v1/tenants/default/dead-letters", "")
         .await
         .must(200);
-    assert!(ids(&dead.body).is_empty());
+    assert!(ids(&dead).is_empty());
 }
 
 #[tokio::test]
@@ -394,36 +392,14 @@ async fn final_executions_are_listed_newest_first_over_their_buckets_and_deleted
     }
     let again = node.ask("POST", &cancel("e03".into()), "").await.must(200);
     assert_eq!(again.body["outcome"], "already_final");
-    let ids = |body: &Value| -> Vec<String> {
-        let items = body["items"].as_array().unwrap().iter();
-        items
-            .map(|i| i["execution_id"].as_str().unwrap().to_owned())
-            .collect()
-    };
-    let mut seen = Vec::new();
-    let mut target = format!("{COLLECTION}?state=cancelled&page_size=4");
-    loop {
-        let page = node.ask("GET", &target, "").await.must(200);
-        seen.extend(ids(&page.body));
-        match page.body["next_cursor"].as_str() {
-            Some(cursor) => target = format!("{COLLECTION}?page_size=4&cursor={cursor}"),
-            None => break,
-        }
-    }
-    assert_eq!(seen, ["e39", "e20", "e11", "e07", "e03", "e00"]);
+    let cancelled = format!("{COLLECTION}?state=cancelled");
+    let seen = node.pages(&cancelled, 4).await;
+    let newest_first = ["e39", "e20", "e11", "e07", "e03", "e00"];
+    assert_eq!(each(&seen, "execution_id"), newest_first);
     // Open ones first, then final ones, each once, whatever the size of a page.
-    let mut all = Vec::new();
-    let mut target = format!("{COLLECTION}?page_size=17");
-    loop {
-        let page = node.ask("GET", &target, "").await.must(200);
-        all.extend(ids(&page.body));
-        match page.body["next_cursor"].as_str() {
-            Some(cursor) => target = format!("{COLLECTION}?page_size=17&cursor={cursor}"),
-            None => break,
-        }
-    }
+    let all = node.pages(COLLECTION, 17).await;
     assert_eq!(all.len(), 40);
-    assert_eq!(all[34..], seen[..]);
+    assert_eq!(each(&all[34..], "execution_id"), newest_first);
     let shown = node
         .ask("GET", &format!("{COLLECTION}/e03"), "")
         .await
@@ -461,24 +437,10 @@ async fn a_schedule_finds_its_own_executions_open_and_final() {
     node.ask("POST", &format!("{COLLECTION}/{first}:cancel"), "")
         .await
         .must(200);
-    let states: Vec<_> = node.ask("GET", &list, "").await.body["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|i| i["state"].as_str().unwrap().to_owned())
-        .collect();
-    assert_eq!(states, ["ready", "ready", "cancelled"]);
-    let ledger = node
-        .ask("GET", &format!("{schedule}/occurrences"), "")
-        .await
-        .must(200);
-    let states: Vec<_> = ledger.body["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|i| i["state"].as_str().unwrap().to_owned())
-        .collect();
-    assert_eq!(states, ["ready", "ready", "cancelled"]);
+    let states = ["ready", "ready", "cancelled"];
+    assert_eq!(each(&node.pages(&list, 10).await, "state"), states);
+    let ledger = format!("{schedule}/occurrences");
+    assert_eq!(each(&node.pages(&ledger, 10).await, "state"), states);
     let shown = node.ask("GET", schedule, "").await.must(200);
     assert_eq!(shown.body["status"]["last"]["execution_id"], first);
     assert_eq!(shown.body["status"]["totals"]["cancelled"], 1);

@@ -15,25 +15,6 @@ async fn put(node: &Node, priority: u8, payload: Value) -> Answered {
     node.ask("PUT", DAILY, &body.to_string()).await
 }
 
-/// Every item of a list, fetched in pages of `size`.
-async fn pages(node: &Node, target: &str, size: usize) -> Vec<Value> {
-    let mut items = Vec::new();
-    let mut cursor = String::new();
-    for _ in 0..1_000 {
-        let sign = if target.contains('?') { '&' } else { '?' };
-        let page = format!("{target}{sign}page_size={size}{cursor}");
-        let mut answer = node.ask("GET", &page, "").await.must(200);
-        let found = answer.body["items"].as_array_mut().unwrap();
-        assert!(found.len() <= size, "{page}");
-        items.append(found);
-        match answer.body["next_cursor"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => return items,
-        }
-    }
-    panic!("a list without an end");
-}
-
 fn numbers(items: &[Value]) -> Vec<u64> {
     let number = |item: &Value| item["generation"].as_u64().unwrap();
     items.iter().map(number).collect()
@@ -47,10 +28,10 @@ async fn earlier_definitions_are_listed_and_can_be_brought_back() {
         node.wait(Millis::secs(1));
     }
     let list = format!("{DAILY}/generations");
-    let items = pages(&node, &list, 1_000).await;
+    let items = node.pages(&list, 1_000).await;
     assert_eq!(numbers(&items), [4, 3, 2, 1]);
     for size in 1..=4 {
-        assert_eq!(pages(&node, &list, size).await, items, "pages of {size}");
+        assert_eq!(node.pages(&list, size).await, items, "pages of {size}");
     }
     assert_eq!(items[0]["current"], true);
     assert_eq!(items[1]["current"], false);
@@ -60,13 +41,13 @@ async fn earlier_definitions_are_listed_and_can_be_brought_back() {
     let etag = node.ask("GET", DAILY, "").await.header("etag").to_owned();
     assert_eq!(items[0]["revision"].as_str(), Some(etag.trim_matches('"')));
 
-    let full = pages(&node, &format!("{list}?view=full"), 3).await;
+    let full = node.pages(&format!("{list}?view=full"), 3).await;
     let second = full[2]["schedule"].to_string();
     let back = node.ask("PUT", DAILY, &second).await.must(200);
     assert_eq!(back.body["priority"], 2);
     assert_eq!(back.body["payload"], json!({"n": 2}));
     assert_eq!(back.body["generation"], 5);
-    assert_eq!(numbers(&pages(&node, &list, 2).await), [5, 4, 3, 2, 1]);
+    assert_eq!(numbers(&node.pages(&list, 2).await), [5, 4, 3, 2, 1]);
 }
 
 #[tokio::test]
@@ -76,7 +57,7 @@ async fn the_last_hundred_definitions_are_kept_as_long_as_the_schedule() {
         put(&node, 5, json!(n)).await;
     }
     let list = format!("{DAILY}/generations");
-    let kept = numbers(&pages(&node, &list, 33).await);
+    let kept = numbers(&node.pages(&list, 33).await);
     assert_eq!(kept.len(), 100);
     assert_eq!((kept[0], kept[99]), (105, 6));
     let stale = format!("{list}?consistency=stale");
@@ -86,7 +67,7 @@ async fn the_last_hundred_definitions_are_kept_as_long_as_the_schedule() {
     let gone = node.ask("GET", &list, "").await.must(404);
     assert_eq!(gone.code(), "schedule_not_found");
     put(&node, 5, json!("again")).await.must(201);
-    assert_eq!(numbers(&pages(&node, &list, 33).await), [1]);
+    assert_eq!(numbers(&node.pages(&list, 33).await), [1]);
 }
 
 const AUDIT: &str = "/v1/audit";
@@ -133,7 +114,7 @@ async fn busy() -> Node {
 #[tokio::test]
 async fn the_audit_log_lists_who_did_what_and_why_newest_first() {
     let node = busy().await;
-    let items = pages(&node, AUDIT, 1_000).await;
+    let items = node.pages(AUDIT, 1_000).await;
     let all = [
         "execution.cancel other e",
         "tenant.pause other other",
@@ -152,14 +133,14 @@ async fn the_audit_log_lists_who_did_what_and_why_newest_first() {
     let index = |item: &Value| item["log_index"].as_u64().unwrap();
     assert!(items.windows(2).all(|two| index(&two[0]) > index(&two[1])));
     for size in 1..=7 {
-        assert_eq!(pages(&node, AUDIT, size).await, items, "pages of {size}");
+        assert_eq!(node.pages(AUDIT, size).await, items, "pages of {size}");
     }
 }
 
 #[tokio::test]
 async fn the_audit_log_is_filtered_by_owner_object_name_and_time() {
     async fn found(node: &Node, query: &str) -> Vec<String> {
-        actions(&pages(node, &format!("{AUDIT}?{query}"), 1).await)
+        actions(&node.pages(&format!("{AUDIT}?{query}"), 1).await)
     }
     let node = &busy().await;
     let find = |query| found(node, query);
@@ -226,10 +207,10 @@ async fn an_execution_keeps_the_name_of_its_queue_when_that_is_deleted() {
     let shown = node.ask("GET", &old, "").await.must(200);
     assert_eq!(shown.body["queue"], "mail");
     let listed = format!("{EXECUTIONS}?queue=mail");
-    assert_eq!(pages(&node, &listed, 1).await.len(), 1);
+    assert_eq!(node.pages(&listed, 1).await.len(), 1);
 
     node.ask("POST", EXECUTIONS, &body("new")).await.must(201);
-    let names: Vec<_> = pages(&node, &listed, 1).await;
+    let names: Vec<_> = node.pages(&listed, 1).await;
     assert_eq!(names.len(), 2);
     assert!(names.iter().all(|e| e["queue"] == "mail"));
     let stats = node.ask("GET", "/v1/queues/mail/stats", "").await.must(200);
@@ -237,9 +218,7 @@ async fn an_execution_keeps_the_name_of_its_queue_when_that_is_deleted() {
     let shown = node.ask("GET", &old, "").await.must(200);
     assert_eq!(shown.body["queue"], "mail");
     assert_eq!(
-        pages(&node, &format!("{EXECUTIONS}?queue=x"), 1)
-            .await
-            .len(),
+        node.pages(&format!("{EXECUTIONS}?queue=x"), 1).await.len(),
         0
     );
 }
@@ -255,14 +234,14 @@ async fn executions_fired_by_hand_are_shown_as_such_before_and_after_their_end()
     let second = node.ask("POST", &trigger, "").await.must(201);
     let ids = [first, second].map(|made| made.body["execution_id"].clone());
     let ledger = format!("{DAILY}/occurrences");
-    let open = pages(&node, &ledger, 10).await;
+    let open = node.pages(&ledger, 10).await;
     assert_eq!(open.len(), 2);
     assert!(open.iter().all(|o| o["state"] == "ready"));
     for id in &ids {
         let cancel = format!("{EXECUTIONS}/{}:cancel", id.as_str().unwrap());
         node.ask("POST", &cancel, "").await.must(200);
     }
-    let ended = pages(&node, &ledger, 10).await;
+    let ended = node.pages(&ledger, 10).await;
     assert_eq!(ended.len(), 2);
     for record in open.iter().chain(&ended) {
         assert_eq!(record["kind"], "execution");
@@ -271,7 +250,7 @@ async fn executions_fired_by_hand_are_shown_as_such_before_and_after_their_end()
         assert_eq!(record["triggered_at"], "2026-03-01T08:00:00.000Z");
     }
     assert!(ended.iter().all(|o| o["state"] == "cancelled"));
-    let listed = pages(&node, &format!("{EXECUTIONS}?schedule=daily"), 1).await;
+    let listed = node.pages(&format!("{EXECUTIONS}?schedule=daily"), 1).await;
     let shown: Vec<_> = listed.iter().map(|e| e["execution_id"].clone()).collect();
     assert_eq!(shown, [ids[1].clone(), ids[0].clone()]);
     let shown = node.ask("GET", DAILY, "").await.must(200);
@@ -288,7 +267,7 @@ async fn the_ledger_names_the_wall_times_that_a_clock_change_removed() {
     node.wait(Millis::days(30));
     let id = ScheduleId::new("daily").unwrap();
     node.scheduler.settle(TenantNo::DEFAULT, id).await.unwrap();
-    let ledger = pages(&node, &format!("{DAILY}/occurrences"), 100).await;
+    let ledger = node.pages(&format!("{DAILY}/occurrences"), 100).await;
     let lost: Vec<_> = ledger.iter().filter(|o| o["reason"] == "dst_gap").collect();
     assert_eq!(lost.len(), 1);
     assert_eq!(lost[0]["count"], 2);

@@ -12,7 +12,7 @@ use crate::command::schedules::{Plan, Step};
 use crate::model::execution::Cause;
 use crate::model::policy::{Misfire, MisfirePolicy};
 use crate::model::schedule::{Planned, ScheduleStatus, SkipReason, SkipRecord};
-use crate::time::{Millis, Timestamp};
+use crate::time::Timestamp;
 
 /// Decides the occurrence that is due. `held`: its tenant or the cluster is paused.
 pub(super) fn fire(
@@ -141,6 +141,7 @@ mod tests {
     use crate::model::execution::ExecutionState;
     use crate::model::rule::{CivilDate, RuleSpec, When};
     use crate::model::schedule::RecentOutcome;
+    use crate::time::Millis;
 
     const HOUR: Millis = Millis::hours(1);
 

@@ -6,7 +6,7 @@ use crate::command::schedules::PauseSchedule;
 use crate::leader::testing::START;
 use crate::model::policy::{Overlap, PauseInfo};
 use crate::model::rule::When;
-use crate::model::schedule::{ScheduleState, SkipReason};
+use crate::model::schedule::{ScheduleState, ScheduleStatus, SkipReason};
 use crate::model::tenant::TenantSpec;
 
 /// Lateness of the first grants after `due`, in milliseconds, sorted.
@@ -32,6 +32,25 @@ fn start_workers(leader: &Arc<Leader>, count: usize, batch: u32) {
             }
         });
     }
+}
+
+/// Puts a schedule, which is answered.
+async fn put(leader: &Arc<Leader>, cluster: &Cluster, name: &str, spec: ScheduleSpec) -> Outcome {
+    let outcome = put_schedule(leader, cluster, name, spec).await;
+    outcome.expect("an answer")
+}
+
+/// Where a schedule stands; `None`: there is none.
+fn status_of(cluster: &Cluster, name: &str) -> Option<ScheduleStatus> {
+    let id = ScheduleId::new(name).expect("a good name");
+    let found = cluster.replica().read().schedule(TenantNo::DEFAULT, &id);
+    found.expect("readable").map(|(_, status)| status)
+}
+
+/// Leases of up to `max` executions, for worker `w`.
+async fn claim(leader: &Arc<Leader>, max: u32) -> Vec<Granted> {
+    let claim = a_claim(&worker("w"), "work", max, Millis::secs(1));
+    leader.claim(claim).await.expect("an answer").leases
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,15 +204,9 @@ async fn overlap_skip_records_the_blocker_and_fires_again_when_it_is_done() {
     let leader = cluster.leader().await;
     let mut spec = schedule_spec(RuleSpec::new(When::Cron("*/10 * * * * *".into())));
     spec.overlap.policy = Overlap::Skip;
-    put_schedule(&leader, &cluster, "tick", spec)
-        .await
-        .expect("an answer");
+    put(&leader, &cluster, "tick", spec).await;
     cluster.pass(35_000).await;
-    let status = || {
-        let id = ScheduleId::new("tick").expect("a good name");
-        let found = cluster.replica().read().schedule(TenantNo::DEFAULT, &id);
-        found.expect("readable").expect("it exists").1
-    };
+    let status = || status_of(&cluster, "tick").expect("it exists");
     let blocked = status();
     assert_eq!(blocked.created_count, 1);
     assert!(blocked.skipped[&SkipReason::Overlap] >= 2);
@@ -210,9 +223,7 @@ async fn a_timed_pause_of_a_schedule_ends_by_itself_and_catches_nothing_up() {
     let cluster = Cluster::one(26).await;
     let leader = cluster.leader().await;
     let rule = RuleSpec::new(When::Cron("*/10 * * * * *".into()));
-    put_schedule(&leader, &cluster, "tick", schedule_spec(rule))
-        .await
-        .expect("an answer");
+    put(&leader, &cluster, "tick", schedule_spec(rule)).await;
     let id = ScheduleId::new("tick").expect("a good name");
     let pause = PauseSchedule {
         tenant: TenantId::default_tenant(),
@@ -227,12 +238,7 @@ async fn a_timed_pause_of_a_schedule_ends_by_itself_and_catches_nothing_up() {
     cluster.pass(30_000).await;
     let created = cluster.witness(|w| w.created.len());
     assert!((2..=3).contains(&created), "{created}");
-    let found = cluster
-        .replica()
-        .read()
-        .schedule(TenantNo::DEFAULT, &id)
-        .expect("readable");
-    let status = found.expect("it exists").1;
+    let status = status_of(&cluster, "tick").expect("it exists");
     assert_eq!(status.state, ScheduleState::Active);
     assert!(
         status.skipped[&SkipReason::Paused] >= 5,
@@ -248,9 +254,7 @@ async fn a_paused_tenant_skips_and_a_timed_pause_is_lifted() {
     let leader = cluster.leader().await;
     start_workers(&leader, 1, 5);
     let rule = RuleSpec::new(When::Cron("*/10 * * * * *".into()));
-    put_schedule(&leader, &cluster, "tick", schedule_spec(rule))
-        .await
-        .expect("an answer");
+    put(&leader, &cluster, "tick", schedule_spec(rule)).await;
     let pause = SetPause {
         scope: PauseScope::Tenant(TenantId::default_tenant()),
         pause: Some(PauseInfo {
@@ -295,10 +299,7 @@ async fn a_raised_limit_lets_all_parked_work_in() {
         .submit(vec![submission(&queue("work"), START, narrow.clone())])
         .await
         .expect("ok");
-    let held = leader
-        .claim(a_claim(&worker("w"), "work", 1, Millis::secs(1)))
-        .await;
-    assert_eq!(held.expect("an answer").leases.len(), 1);
+    assert_eq!(claim(&leader, 1).await.len(), 1);
     let many = (0..1_000)
         .map(|_| submission(&queue("work"), START, narrow.clone()))
         .collect();
@@ -312,10 +313,7 @@ async fn a_raised_limit_lets_all_parked_work_in() {
     put_key(Some(2_000)).await.expect("an answer");
     cluster.pass(3_000).await;
     assert_eq!(parked(), 0);
-    let claimed = leader
-        .claim(a_claim(&worker("w"), "work", 250, Millis::secs(1)))
-        .await;
-    assert_eq!(claimed.expect("an answer").leases.len(), 250);
+    assert_eq!(claim(&leader, 250).await.len(), 250);
     cluster.check();
 }
 
@@ -325,9 +323,7 @@ async fn an_edit_finds_what_is_due_already_decided() {
     let leader = cluster.leader().await;
     let rule = RuleSpec::new(When::Cron("*/10 * * * * *".into()));
     let spec = schedule_spec(rule);
-    put_schedule(&leader, &cluster, "tick", spec.clone())
-        .await
-        .expect("an answer");
+    put(&leader, &cluster, "tick", spec.clone()).await;
     let mut edits = 0;
     for n in 0..40_u8 {
         // Edits fall on the very millisecond of an occurrence.
@@ -335,9 +331,7 @@ async fn an_edit_finds_what_is_due_already_decided() {
         cluster.pass(to_next).await;
         let mut edit = spec.clone();
         edit.description = format!("edit {n}");
-        let outcome = put_schedule(&leader, &cluster, "tick", edit)
-            .await
-            .expect("an answer");
+        let outcome = put(&leader, &cluster, "tick", edit).await;
         edits += u32::from(matches!(outcome, Outcome::Schedule { .. }));
     }
     assert!(edits >= 38, "{edits} edits went through");
@@ -361,14 +355,8 @@ async fn a_completed_schedule_is_removed_when_its_time_is_over() {
     start_workers(&leader, 1, 1);
     let mut spec = schedule_spec(RuleSpec::new(When::At(START.plus(Millis::secs(5)))));
     spec.keep_for = Millis::secs(60);
-    put_schedule(&leader, &cluster, "once", spec)
-        .await
-        .expect("an answer");
-    let id = ScheduleId::new("once").expect("a good name");
-    let exists = || {
-        let found = cluster.replica().read().schedule(TenantNo::DEFAULT, &id);
-        found.expect("readable").is_some()
-    };
+    put(&leader, &cluster, "once", spec).await;
+    let exists = || status_of(&cluster, "once").is_some();
     cluster.pass(60_000).await;
     assert!(exists());
     assert_eq!(cluster.witness(|w| w.granted.len()), 1);
@@ -383,9 +371,7 @@ async fn watermarks_follow_and_idle_costs_little() {
     let leader = cluster.leader().await;
     start_workers(&leader, 1, 5);
     let rule = RuleSpec::new(When::Cron("*/10 * * * * *".into()));
-    put_schedule(&leader, &cluster, "tick", schedule_spec(rule))
-        .await
-        .expect("an answer");
+    put(&leader, &cluster, "tick", schedule_spec(rule)).await;
     cluster.pass(600_000).await;
     let from = cluster.replica().resident().cluster.due_from;
     for from in from {
@@ -399,14 +385,9 @@ async fn a_leap_of_the_wall_clock_is_an_outage_for_leases_and_misfire_for_schedu
     let cluster = Cluster::one(31).await;
     let leader = cluster.leader().await;
     let rule = RuleSpec::new(When::Cron("* * * * *".into()));
-    put_schedule(&leader, &cluster, "tick", schedule_spec(rule))
-        .await
-        .expect("an answer");
+    put(&leader, &cluster, "tick", schedule_spec(rule)).await;
     submit(&leader, "work", START, 1).await;
-    let claimed = leader
-        .claim(a_claim(&worker("w"), "work", 1, Millis::secs(1)))
-        .await;
-    let lease = claimed.expect("an answer").leases[0].clone();
+    let lease = claim(&leader, 1).await.remove(0);
     let before = leader.now();
     cluster.clock.jump(3_600_000);
     cluster.pass(1_000).await;
@@ -436,14 +417,8 @@ async fn an_after_end_rule_fires_so_long_after_each_end() {
     let leader = cluster.leader().await;
     let mut spec = schedule_spec(RuleSpec::new(When::AfterEnd(Millis::secs(60))));
     spec.rule.max_occurrences = Some(4);
-    put_schedule(&leader, &cluster, "s", spec)
-        .await
-        .expect("an answer");
-    let id = ScheduleId::new("s").expect("a good name");
-    let status = || {
-        let found = cluster.replica().read().schedule(TenantNo::DEFAULT, &id);
-        found.expect("readable").expect("it is there").1
-    };
+    put(&leader, &cluster, "s", spec).await;
+    let status = || status_of(&cluster, "s").expect("it is there");
     let mut before = leader.now();
     for round in 0..4_u64 {
         if round == 2 {
