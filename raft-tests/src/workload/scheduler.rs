@@ -171,6 +171,7 @@ impl Workload for SchedulerWorkload {
             Some(member) => {
                 wrong.extend(self.shared.promises.broken(&member.replica));
                 wrong.extend(uncounted(&member.replica, &self.shared.promises));
+                wrong.extend(unchained(&member.replica));
             }
             None => wrong.push("nobody leads in the end".to_owned()),
         }
@@ -247,6 +248,35 @@ fn uncounted(replica: &Replica, promises: &Promises) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// The schedule that counts from the ends of its executions.
+const CHAINED: &str = "chained";
+/// How long after each end its next occurrence is.
+const CHAIN_DELAY: Millis = Millis::secs(1);
+
+/// What is wrong with it: it had two open at once, or an occurrence came too soon after the end before it.
+fn unchained(replica: &Replica) -> Option<String> {
+    let id = ScheduleId::new(CHAINED).ok()?;
+    let found = replica.read().schedule(TenantNo::DEFAULT, &id);
+    let Ok(Some((_, status))) = found else {
+        return Some(format!("schedule {CHAINED} is gone"));
+    };
+    let ended = status.succeeded + status.dead_lettered + status.cancelled + status.expired;
+    let open = status.open.len() as u64;
+    if open > 1 || ended + open != status.created_count {
+        return Some(format!(
+            "{CHAINED}: {open} open, {ended} ended, of {}",
+            status.created_count
+        ));
+    }
+    let mut links = status.recent.windows(2);
+    let broken = links.find(|link| {
+        let (before, after) = (&link[0], &link[1]);
+        let earliest = before.finished_at.plus(CHAIN_DELAY);
+        after.nominal_at.is_none_or(|at| at < earliest)
+    });
+    broken.map(|link| format!("{CHAINED}: too soon after the end before: {link:?}"))
 }
 
 /// A replica that shows the witness what it applies.

@@ -29,7 +29,7 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{STEADY, SchedulerWorkload, steady};
+use super::{CHAIN_DELAY, CHAINED, STEADY, SchedulerWorkload, steady};
 use crate::sim::World;
 
 /// A run goes on until this many submissions were acknowledged.
@@ -132,11 +132,17 @@ fn template(key: Option<&str>) -> JobTemplate {
     }
 }
 
-fn spec(every: Millis, anchor: Timestamp) -> ScheduleSpec {
+/// A rule that fires every so often, on a grid of its own.
+fn grid(every: Millis) -> When {
+    let anchor = Timestamp::EPOCH;
+    When::Every { every, anchor }
+}
+
+fn spec(rule: When) -> ScheduleSpec {
     ScheduleSpec {
         description: String::new(),
         template: template(None),
-        rule: RuleSpec::new(When::Every { every, anchor }),
+        rule: RuleSpec::new(rule),
         misfire: MisfirePolicy::default(),
         overlap: OverlapPolicy::default(),
         past: PastPolicy::Run,
@@ -170,13 +176,14 @@ impl Client {
     }
 
     async fn set_up(mut self) {
-        let mut left: BTreeSet<u64> = (0..STEADY + EDITED).collect();
+        let mut left: BTreeSet<u64> = (0..=STEADY + EDITED).collect();
         while let Some(n) = left.first().copied() {
-            let (id, every) = match n.checked_sub(STEADY) {
-                None => (steady(n), Millis(1_000 + 700 * n)),
-                Some(n) => (format!("edited-{n}"), Millis(1_500 + 500 * n)),
+            let (id, rule) = match n.checked_sub(STEADY) {
+                None => (steady(n), grid(Millis(1_000 + 700 * n))),
+                Some(EDITED) => (CHAINED.to_owned(), When::AfterEnd(CHAIN_DELAY)),
+                Some(n) => (format!("edited-{n}"), grid(Millis(1_500 + 500 * n))),
             };
-            if self.put(&id, every).await {
+            if self.put(&id, rule).await {
                 left.remove(&n);
             } else if self.world.is_chaos_over() {
                 // Too late to be of use; the check will say what is missing.
@@ -187,7 +194,7 @@ impl Client {
     }
 
     /// Puts a schedule as the API's action would.
-    async fn put(&mut self, id: &str, every: Millis) -> bool {
+    async fn put(&mut self, id: &str, rule: When) -> bool {
         let Some((leader, replica)) = self.leads() else {
             return false;
         };
@@ -201,7 +208,7 @@ impl Client {
         let Ok(before) = replica.read().schedule(TenantNo::DEFAULT, &schedule) else {
             return false;
         };
-        let spec = spec(every, Timestamp::EPOCH);
+        let spec = spec(rule);
         let Ok(rule) = Compiled::new(&spec.rule, &ZoneData::bundled(), &format!("default/{id}"))
         else {
             return false;
@@ -298,7 +305,7 @@ impl Client {
             match self.rng.random_range(0..3) {
                 0 => {
                     let every = Millis(self.rng.random_range(1_000..4_000));
-                    self.put(&id, every).await;
+                    self.put(&id, grid(every)).await;
                 }
                 1 => {
                     self.hold(&id).await;
@@ -495,6 +502,7 @@ impl Client {
         let give_up = Instant::now() + DRAIN;
         let mut left: BTreeSet<String> = (0..STEADY).map(steady).collect();
         left.extend((0..EDITED).map(|n| format!("edited-{n}")));
+        left.insert(CHAINED.to_owned());
         let mut open = u64::MAX;
         while Instant::now() < give_up {
             if let Some(id) = left.first().cloned() {
