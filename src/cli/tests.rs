@@ -375,3 +375,28 @@ fn the_audit_log_and_earlier_definitions_are_tables() {
     let (line, _) = server.request(0);
     assert!(line.starts_with("GET /v1/tenants/default/schedules/daily/generations?"));
 }
+
+#[test]
+fn a_rule_that_counts_from_ends_is_a_flag_and_its_times_are_said_to_depend() {
+    let server = serve(&[(201, r#"{"schedule_id":"s"}"#)]);
+    let words = ["schedule", "put", "s", "--after-end", "10m"];
+    assert_eq!(punctual(&server.url, &words).0, 0);
+    let (_, body) = server.request(0);
+    assert_eq!(body["rule"], serde_json::json!({"after_end": "10m"}));
+    let next = r#"{"occurrences":[],"exhausted":false,"tzdata":"x",
+        "warnings":[{"code":"depends_on_executions","detail":"times follow executions"}]}"#;
+    let server = serve(&[(200, next)]);
+    let (code, _, err) = punctual(&server.url, &["schedule", "next", "s"]);
+    assert_eq!(code, 0);
+    assert!(err.contains("warning: times follow executions"), "{err}");
+    let both = [
+        "schedule",
+        "put",
+        "s",
+        "--after-end",
+        "10m",
+        "--every",
+        "1m",
+    ];
+    assert_eq!(punctual("http://127.0.0.1:1", &both).0, 2);
+}
