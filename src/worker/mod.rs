@@ -7,7 +7,8 @@
 //! 1. A handler runs only while the lease is known to live: its time is counted on the monotonic clock from when the
 //!    request was **sent**, less a tenth. At that moment, at the latest, the handler's future is dropped. A lease that
 //!    came late in a long poll is renewed before its handler starts.
-//! 2. Leases are renewed every third of their length by a task of their own, which neither claims nor handlers delay.
+//! 2. Leases are renewed every third of their length by a task of their own, which neither claims nor handlers delay. (On
+//!    a runtime with one thread, a handler that blocks that thread does: run blocking work elsewhere.)
 //! 3. Every handler that ends is reported until the server has answered or a minute after the lease is over; while
 //!    no report of it is under way, its lease is renewed.
 //! 4. At most [`Settings::slots`] handlers run at a time.

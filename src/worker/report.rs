@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Outcome, RESULT_MAX};
-use crate::wire::{Json, LeaseRef, ReportAction, ReportItem};
+use crate::wire::limits::{self, Bound};
+use crate::wire::{Json, LeaseRef, ReportAction, ReportItem, WorkerError};
 
 /// Most reports in one call.
 const BATCH_MAX: usize = 500;
@@ -58,9 +59,7 @@ impl Reports {
     pub(super) fn push(&mut self, lease: &LeaseRef, outcome: Outcome, deadline: Instant) {
         let item = item(lease, outcome);
         self.waiting.push_back(Waiting {
-            bytes: item.result.text().len()
-                + item.error.as_ref().map_or(0, |e| e.details.text().len())
-                + 512,
+            bytes: item.result.text().len() + item.error.as_ref().map_or(0, error_bytes) + 512,
             item,
             until: deadline + KEPT_AFTER,
         });
@@ -109,6 +108,11 @@ impl Reports {
     }
 }
 
+/// Room that an error takes in a body; escapes may make its message up to six times longer.
+fn error_bytes(error: &WorkerError) -> usize {
+    6 * error.message.as_ref().map_or(0, String::len) + error.details.text().len()
+}
+
 pub(super) fn reference(item: &ReportItem) -> LeaseRef {
     LeaseRef {
         execution_id: item.execution_id.clone(),
@@ -136,15 +140,15 @@ fn item(lease: &LeaseRef, outcome: Outcome) -> ReportItem {
             retry_in,
         } => ReportItem {
             action: Some(ReportAction::Fail),
-            error: Some(error),
+            error: Some(bounded_error(error)),
             retryable: Some(retryable),
-            retry_in_ms: retry_in.map(millis),
+            retry_in_ms: retry_in.map(|d| millis(d).min(limits::BACKOFF_MS.max)),
             ..blank
         },
         Outcome::Release { delay, reason } => ReportItem {
             action: Some(ReportAction::Release),
-            delay_ms: Some(millis(delay)),
-            reason: Some(reason),
+            delay_ms: Some(millis(delay).min(limits::RELEASE_DELAY_MS.max)),
+            reason: Some(cut(reason, &limits::REASON_BYTES)),
             ..blank
         },
     }
@@ -158,6 +162,42 @@ fn bounded(result: Json) -> Json {
     }
     let note = serde_json::json!({"result_left_out": true, "bytes": bytes, "max": RESULT_MAX});
     Json::from_value(&note).unwrap_or_default()
+}
+
+/// An error that the server takes. A report that is refused would leave the lease to expire, and the work would be done
+/// again although how it ended is known.
+fn bounded_error(error: WorkerError) -> WorkerError {
+    let details = match fits(error.details.text(), &limits::ERROR_BYTES) {
+        true => error.details,
+        false => Json::null(),
+    };
+    WorkerError {
+        kind: error
+            .kind
+            .filter(|kind| !kind.is_empty())
+            .map(|kind| cut(kind, &limits::ERROR_TYPE_BYTES)),
+        message: error
+            .message
+            .map(|message| cut(message, &limits::ERROR_BYTES)),
+        details,
+    }
+}
+
+fn fits(text: &str, bound: &Bound) -> bool {
+    u64::try_from(text.len()).is_ok_and(|length| length <= bound.max)
+}
+
+/// The beginning of a text that is too long, with a mark at its end.
+fn cut(mut text: String, bound: &Bound) -> String {
+    const MARK: &str = "…";
+    if fits(&text, bound) {
+        return text;
+    }
+    let max = usize::try_from(bound.max).unwrap_or(usize::MAX) - MARK.len();
+    let end = (0..=max).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text.push_str(MARK);
+    text
 }
 
 fn millis(d: Duration) -> u64 {

@@ -17,7 +17,7 @@ use super::calls::LeaseCalls;
 use super::held::{Held, Phase, Stop, Table};
 use super::renew::{renew_all, reporting};
 use super::report::{Reports, Sent};
-use super::{Drain, Handler, Level, Settings, Summary};
+use super::{Drain, Handler, Level, Outcome, Settings, Summary};
 use crate::client::{Backoff, Error, random_id};
 use crate::wire::{
     Claim, ClaimResult, ExecutionState, ReportLeases, ReportResult, ReportResults, ReportStatus,
@@ -213,16 +213,28 @@ impl<H: Handler> Loop<H> {
                 continue;
             }
             self.summary.claimed += 1;
+            if self.draining() {
+                self.give_back(&held);
+                continue;
+            }
             self.running += 1;
             let (handler, ended) = (Arc::clone(&self.handler), self.ended_tx.clone());
-            if self.stop_at.is_some_and(|at| at <= now) {
-                held.stop(Stop::Shutdown);
-            }
             self.attempts.spawn(attend(held, handler, ended));
         }
         if answer.drain {
             self.begin_drain();
         }
+    }
+
+    /// A lease that arrived in the last poll, after the drain began: nothing new is started, somebody else may have it.
+    fn give_back(&mut self, held: &Arc<Held>) {
+        held.set_phase(Phase::Ended);
+        let outcome = Outcome::Release {
+            delay: Duration::ZERO,
+            reason: "the worker is stopping".into(),
+        };
+        self.reports
+            .push(held.reference(), outcome, held.deadline());
     }
 
     fn on_claim_failed(&mut self, reports: Sent, error: Error, now: Instant) {

@@ -15,6 +15,7 @@ use super::*;
 use crate::wire::{Problem, ReportAction};
 
 mod fake;
+mod safety;
 
 use fake::{Fake, Seen};
 
@@ -502,22 +503,6 @@ async fn progress_travels_with_the_next_renewal_and_survives_a_failed_one() {
         .collect();
     assert!(given.len() >= 2, "{renewals:?}");
     assert!(renewals.last().unwrap().leases[0].progress.is_null());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_result_over_the_bound_is_replaced_by_a_note() {
-    let fake = Fake::with_work(1);
-    let summary = until_idle(&fake, settings(), async |_: Work| {
-        Outcome::success_with(&"x".repeat(RESULT_MAX))
-    })
-    .await;
-    assert_eq!(summary.succeeded, 1);
-    let (item, _) = fake.reported();
-    assert!(
-        item.result.text().contains("result_left_out"),
-        "{:?}",
-        item.result
-    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,6 +38,8 @@ pub(super) struct State {
     pub(super) cancel: bool,
     pub(super) lost: Option<String>,
     pub(super) drain: bool,
+    /// A drain is not taken notice of.
+    pub(super) deaf_to_drain: bool,
     pub(super) lease_ms: u64,
     pub(super) attempt_timeout: Option<Duration>,
     pub(super) refuse_claims: Option<Problem>,
@@ -68,6 +70,7 @@ impl Fake {
             cancel: false,
             lost: None,
             drain: false,
+            deaf_to_drain: false,
             lease_ms: 30_000,
             attempt_timeout: None,
             refuse_claims: None,
@@ -353,7 +356,7 @@ impl LeaseCalls for Fake {
     fn drain<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.see(Seen::Drain);
-            self.set(|s| s.drain = true);
+            self.set(|s| s.drain |= !s.deaf_to_drain);
             Ok(())
         })
     }
