@@ -95,13 +95,19 @@ pub fn check_watermarks(
 /// Where a sweep of retention was cut: class, and first key not read.
 pub type Resume = (RetentionClass, Vec<u8>);
 
-/// Looks for history whose time has passed, from `resume` on if an earlier step was cut. Blocks on the disk.
+/// Looks for history whose time has passed at `now`, from `resume` on if an earlier step was cut. Log time stands still
+/// while nothing happens, and what is to go must go all the same. Blocks on the disk.
 ///
 /// # Errors
 /// Any [`Fault`] of reading or decoding.
-pub fn check_retention(replica: &Replica, resume: Option<&Resume>) -> Result<Swept, Fault> {
+pub fn check_retention(
+    replica: &Replica,
+    now: Timestamp,
+    resume: Option<&Resume>,
+) -> Result<Swept, Fault> {
     let cluster = replica.resident().cluster.clone();
-    let (view, now, _) = replica.view();
+    let (view, log_time, _) = replica.view();
+    let now = now.max(log_time);
     let mut swept = Swept {
         retention: true,
         ..Swept::default()

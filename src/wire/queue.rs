@@ -18,7 +18,8 @@ pub enum QueueOrder {
     PriorityFirst,
 }
 
-/// How long final executions are kept; `null`: the cluster's default.
+/// How long final executions are kept at least; `null`: the cluster's default. History is dropped in whole classes, so a
+/// span counts as the next of 1 h, 6 h, 1 d, 3 d, 7 d, 14 d, 30 d, 90 d, 180 d and 400 d.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct QueueRetention {

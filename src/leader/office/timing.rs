@@ -232,9 +232,9 @@ impl Office {
         } else if now >= self.next_retention {
             self.next_retention = now + sweeps::RETENTION_EVERY.to_duration();
             self.sweeping = true;
-            let resume = self.retention_resume.take();
+            let (resume, now) = (self.retention_resume.take(), self.now);
             self.job(move || {
-                sweeps::check_retention(&replica, resume.as_ref()).map(Message::Swept)
+                sweeps::check_retention(&replica, now, resume.as_ref()).map(Message::Swept)
             });
         }
     }
