@@ -4,12 +4,13 @@
 //! the canonical form that idempotency compares. Callers: handlers, `api::idempotency`.
 //! Invariants: nothing here recurses deeper than [`DEPTH_MAX`]; raw values keep their text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::api::issues::escape;
+use crate::api::issues::{At, Issues, escape};
 use crate::api::problem::{Code, Error};
 use crate::api::strict::{Notes, Strict};
 use crate::wire::FieldError;
@@ -92,6 +93,31 @@ fn without_position(text: &str) -> String {
 
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 
+/// Members of an object as they were sent, a name that is there twice included.
+struct MemberList<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for MemberList<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    list.push(member);
+                }
+                Ok(list)
+            }
+        }
+        deserializer.deserialize_map(List).map(Self)
+    }
+}
+
 /// Applies a JSON merge patch (RFC 7396). Values that the patch does not touch keep their text.
 ///
 /// # Errors
@@ -109,9 +135,56 @@ pub fn merge_patch(target: &[u8], patch: &[u8]) -> Result<Vec<u8>, Error> {
             detail: "a merge patch is a JSON object with the fields to change".into(),
         }]));
     }
+    let mut issues = Issues::default();
+    refuse_twice(patch, &At::Root, DEPTH_MAX, &mut issues);
+    issues.finish()?;
     let mut out = String::with_capacity(target.get().len() + patch.get().len());
     merge(Some(target), patch, DEPTH_MAX, &mut out);
     Ok(out.into_bytes())
+}
+
+/// Notes the names that an object has twice: merging would keep one of the two values and drop the other.
+fn refuse_twice(value: &RawValue, at: &At<'_>, depth: usize, issues: &mut Issues) {
+    if depth == 0 || !is_object(value) {
+        return;
+    }
+    let list = serde_json::from_str::<MemberList<'_>>(value.get());
+    let mut names = BTreeSet::new();
+    for (name, member) in list.map(|l| l.0).unwrap_or_default() {
+        let place = at.key(&name);
+        refuse_twice(member, &place, depth - 1, issues);
+        if !names.insert(name.clone()) {
+            issues.add(&place, "invalid", "is there twice");
+        }
+    }
+}
+
+/// What a merge patch removes, as a document of its own: members that are `null`, at the top and in the members of it
+/// that `objects` names. A removal leaves nothing behind in the merged document, so a misspelt one is found only here.
+#[must_use]
+pub fn removals(patch: &[u8], objects: &[&str]) -> Vec<u8> {
+    let top: Option<&RawValue> = serde_json::from_slice(patch).ok();
+    let mut out = String::from("{");
+    for (name, member) in top.and_then(members).unwrap_or_default() {
+        let is_null = member.get() == "null";
+        let inner = members(member).filter(|_| objects.contains(&name.as_str()));
+        if (!is_null || objects.contains(&name.as_str())) && inner.is_none() {
+            continue;
+        }
+        if out.len() > 1 {
+            out.push(',');
+        }
+        push_name(&name, &mut out);
+        let Some(inner) = inner else {
+            out.push_str("null");
+            continue;
+        };
+        let nulls = inner.into_iter().filter(|(_, v)| v.get() == "null");
+        let nulls: Vec<String> = nulls.map(|(n, _)| format!("{}:null", quoted(&n))).collect();
+        out.push_str(&format!("{{{}}}", nulls.join(",")));
+    }
+    out.push('}');
+    out.into_bytes()
 }
 
 fn merge(target: Option<&RawValue>, patch: &RawValue, depth: usize, out: &mut String) {
@@ -328,6 +401,35 @@ mod tests {
             merge_patch(target, b"[]").unwrap_err().code,
             Code::InvalidRequest
         );
+        for (twice, pointer) in [
+            (r#"{"d":1,"d":2}"#, "/d"),
+            (r#"{"a":{"x":null,"x":1}}"#, "/a/x"),
+        ] {
+            let error = merge_patch(target, twice.as_bytes()).unwrap_err();
+            assert_eq!(error.errors[0].pointer, pointer, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_patch_removes_is_told_apart_from_what_it_sets() {
+        let patch = br#"{"gone":null,"rule":{"cron":null,"every":"1h"},"retry":null,"labels":{"x":null},"payload":1}"#;
+        let removed = removals(patch, &["rule", "retry"]);
+        let text = String::from_utf8(removed).unwrap();
+        assert_eq!(text, r#"{"gone":null,"rule":{"cron":null}}"#);
+        assert_eq!(removals(b"nonsense", &[]), b"{}");
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_is_refused_in_maps_as_in_structs() {
+        for (text, pointer) in [
+            (r#"{"labels":{"a":"1","a":"1"}}"#, "/labels/a"),
+            (r#"{"requires":{"a":"1","b":"","a":"2"}}"#, "/requires/a"),
+            (r#"{"priority":1,"priority":1}"#, ""),
+        ] {
+            let error = refused(text);
+            assert_eq!(error.code, Code::InvalidRequest, "{text}: {error:?}");
+            assert_eq!(error.errors[0].pointer, pointer, "{text}: {error:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Callers: `api::body`. Invariants: the first error recorded is the innermost; raw JSON values pass through untouched.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::value::{BorrowedStrDeserializer, StringDeserializer};
@@ -244,6 +245,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Wrap<'_, V> {
             inner,
             place: &self.place,
             known: self.known,
+            seen: BTreeSet::new(),
             name: Text::Borrowed(""),
             notes: self.notes,
         })
@@ -287,6 +289,9 @@ struct Members<'p, 'de, A> {
     inner: A,
     place: &'p Place<'p>,
     known: &'static [&'static str],
+    /// Names so far, where they are not fixed: a map would keep the last of two values and drop the other. (Fields of a
+    /// struct are looked after by what serde derives.)
+    seen: BTreeSet<String>,
     name: Text<'de>,
     notes: &'p Notes,
 }
@@ -302,6 +307,16 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, 'de, A> {
         let Some(name) = self.notes.fail(self.place, key)? else {
             return Ok(None);
         };
+        if self.known.is_empty() && !self.seen.insert(name.as_str().to_owned()) {
+            let place = Place::Member {
+                parent: self.place,
+                name: name.as_str(),
+                known: self.known,
+            };
+            return self
+                .notes
+                .fail(&place, Err(A::Error::custom("is there twice")));
+        }
         let value = match &name {
             Text::Borrowed(text) => seed.deserialize(BorrowedStrDeserializer::new(text)),
             Text::Owned(text) => {
