@@ -2,6 +2,7 @@
 
 mod after_end;
 mod cases;
+mod cases_dry_runs;
 mod document;
 mod every_call;
 mod executions;

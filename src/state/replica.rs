@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::command::codec;
 use crate::command::outcome::{Effect, Outcome};
+use crate::command::{Batch, Envelope, codec};
 use crate::fault::Fault;
 use crate::state::apply::apply_batch;
 use crate::state::machine::{Applied, CommittedEntry, EntryAnswer, Machine, Payload, Position};
@@ -113,6 +113,30 @@ impl Replica {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn StateStore> {
         &self.store
+    }
+
+    /// What `commands` would answer as the next entry, stamped `now`: applied to an overlay that is thrown away. Reads all
+    /// of the resident rows from a snapshot, so that apply does not wait; away from the async threads, please.
+    ///
+    /// # Errors
+    /// Any [`Fault`] of reading, or of a command that breaks an invariant.
+    pub fn rehearse(&self, commands: Vec<Envelope>, now: Timestamp) -> Result<Vec<Outcome>, Fault> {
+        let (view, _, _) = self.view();
+        let mut resident = Resident::load(view.as_ref())?;
+        let last = resident.applied.position;
+        let term = resident.cluster.office_term;
+        let position = Position {
+            term,
+            leader: last.map_or(0, |p| p.leader),
+            index: last.map_or(0, |p| p.index).saturating_add(1),
+        };
+        let batch = Batch {
+            proposed_at: now,
+            term,
+            commands,
+        };
+        let applied = apply_batch(&mut resident, view.as_ref(), position, &batch)?;
+        Ok(applied.outcomes)
     }
 
     fn apply_one(&self, entry: CommittedEntry) -> Result<EntryAnswer, Fault> {

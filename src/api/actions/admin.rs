@@ -1,5 +1,7 @@
 //! Actions on tenants, queues, keys and pauses.
 
+use std::sync::Arc;
+
 use crate::api::Api;
 use crate::api::actions::{Done, Purpose};
 use crate::api::call::Call;
@@ -10,6 +12,24 @@ use crate::model::policy::PauseInfo;
 use crate::time::Timestamp;
 
 impl Api {
+    /// What a command about the cluster, a tenant, a queue or a key would do.
+    ///
+    /// # Errors
+    /// Any.
+    pub async fn rehearse_admin(
+        self: &Arc<Self>,
+        call: &Call,
+        command: AdminCommand,
+    ) -> Result<Done, Error> {
+        let keyed = self.keyed(call)?;
+        let purpose = Purpose {
+            reason: call.reason(None)?,
+            key: keyed.command(),
+        };
+        let envelope = self.envelope(call, &purpose, Command::Admin(command));
+        self.rehearse_one(envelope).await
+    }
+
     /// Carries a command about the cluster, a tenant, a queue or a key into the log, one at a time for each object.
     ///
     /// # Errors

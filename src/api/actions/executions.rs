@@ -1,5 +1,7 @@
 //! Actions on executions.
 
+use std::sync::Arc;
+
 use crate::api::Api;
 use crate::api::actions::{Done, Purpose};
 use crate::api::body::canonical;
@@ -8,14 +10,11 @@ use crate::api::convert::execution::submission;
 use crate::api::idempotency::{Keyed, fingerprint};
 use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
-use crate::api::reads::execution_rows;
 use crate::command::executions::{
     CancelExecution, CancelMode, DeleteExecution, ExecutionCommand, SubmitExecution,
 };
-use crate::command::outcome::{CancelDid, Refusal};
 use crate::command::{Command, Envelope};
 use crate::ids::{ExecutionId, TenantId};
-use crate::state::reader::Found;
 use crate::time::Timestamp;
 use crate::wire;
 
@@ -51,7 +50,7 @@ impl Api {
     /// # Errors
     /// Any.
     pub async fn submit_execution(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         tenant: &TenantId,
         body: wire::SubmitExecution,
@@ -73,7 +72,7 @@ impl Api {
     /// # Errors
     /// When the batch as a whole cannot be carried out.
     pub async fn submit_executions(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         tenant: &TenantId,
         items: Vec<wire::SubmitExecution>,
@@ -100,13 +99,19 @@ impl Api {
                 Err(error) => results.push(Err(error)),
             }
         }
-        if is_dry || envelopes.is_empty() {
+        if envelopes.is_empty() {
             return Ok(results);
         }
-        let answers = self.scheduler.submit(envelopes).await?;
+        let answers = match is_dry {
+            true => self.rehearse(envelopes).await?,
+            false => {
+                let answers = self.scheduler.submit(envelopes).await?;
+                answers.into_iter().map(Done::of).collect()
+            }
+        };
         for (i, answer) in places.into_iter().zip(answers) {
             if let Some(slot) = results.get_mut(i) {
-                *slot = Done::of(answer).map(Some).map_err(Error::from);
+                *slot = answer.map(Some).map_err(Error::from);
             }
         }
         Ok(results)
@@ -117,20 +122,14 @@ impl Api {
     /// # Errors
     /// Any.
     pub async fn cancel_execution(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         (tenant, id): (TenantId, ExecutionId),
         mode: CancelMode,
         purpose: Purpose,
         is_dry: bool,
-    ) -> Result<(Option<Done>, Option<CancelDid>), Error> {
+    ) -> Result<Done, Error> {
         let expect = call.expect(None)?;
-        if is_dry {
-            let reader = self.replica.read();
-            let found = execution_rows(&reader, &tenant, &id)?;
-            super::schedules::check_expect(expect, found.execution().revision)?;
-            return Ok((None, Some(would_cancel(&found, mode))));
-        }
         let command = ExecutionCommand::Cancel(CancelExecution {
             tenant,
             id,
@@ -138,7 +137,10 @@ impl Api {
             expect,
         });
         let envelope = self.envelope(call, &purpose, Command::Execution(command));
-        Ok((Some(self.carry_or_refuse(envelope).await?), None))
+        match is_dry {
+            true => self.rehearse_one(envelope).await,
+            false => self.carry_or_refuse(envelope).await,
+        }
     }
 
     /// Deletes a final execution.
@@ -146,30 +148,17 @@ impl Api {
     /// # Errors
     /// Any.
     pub async fn delete_execution(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         (tenant, id): (TenantId, ExecutionId),
         purpose: Purpose,
         is_dry: bool,
     ) -> Result<Option<Done>, Error> {
-        if is_dry {
-            let reader = self.replica.read();
-            let found = execution_rows(&reader, &tenant, &id)?;
-            return match found {
-                Found::Final(_) => Ok(None),
-                Found::Open(..) => Err(Refusal::NotFinal.into()),
-            };
-        }
         let command = ExecutionCommand::Delete(DeleteExecution { tenant, id });
         let envelope = self.envelope(call, &purpose, Command::Execution(command));
-        Ok(Some(self.carry_or_refuse(envelope).await?))
-    }
-}
-
-fn would_cancel(found: &Found, mode: CancelMode) -> CancelDid {
-    match (found, mode) {
-        (Found::Final(done), _) => CancelDid::AlreadyFinal(done.execution.state),
-        (Found::Open(_, Some(_)), CancelMode::Request) => CancelDid::Requested,
-        (Found::Open(..), _) => CancelDid::Cancelled,
+        match is_dry {
+            true => self.rehearse_one(envelope).await.map(|_| None),
+            false => self.carry_or_refuse(envelope).await.map(Some),
+        }
     }
 }

@@ -4,13 +4,15 @@
 //! run on the leader. Callers: handlers (and the console, later). Invariants:
 //! 1. A command names what its action read, so that apply can compare and swap; on a miss the action plans again, at
 //!    most [`ROUNDS`] times.
-//! 2. A dry run does everything but submit.
+//! 2. A dry run makes the same command and rehearses it on a copy of the state: it refuses what the write would refuse.
 
 pub mod admin;
 pub mod executions;
 pub mod leases;
 pub mod schedule_batch;
 pub mod schedules;
+
+use std::sync::Arc;
 
 use crate::api::Api;
 use crate::api::call::Call;
@@ -104,5 +106,33 @@ impl Api {
     /// Any.
     pub async fn carry_or_refuse(&self, envelope: Envelope) -> Result<Done, Error> {
         Ok(self.carry(envelope).await??)
+    }
+
+    /// What commands would answer, one after the other, if they were carried into the log now. Nothing changes.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn rehearse(
+        self: &Arc<Self>,
+        envelopes: Vec<Envelope>,
+    ) -> Result<Vec<Result<Done, Refusal>>, Error> {
+        let now = self.scheduler.now();
+        self.long_read(move |api| {
+            let outcomes = api.replica.rehearse(envelopes, now)?;
+            let index = api.replica.read().token();
+            let done = |outcome| Done::of(Answer { index, outcome });
+            Ok(outcomes.into_iter().map(done).collect())
+        })
+        .await
+    }
+
+    /// What one command would do; a refusal is an error.
+    ///
+    /// # Errors
+    /// Any.
+    pub async fn rehearse_one(self: &Arc<Self>, envelope: Envelope) -> Result<Done, Error> {
+        let answer = self.rehearse(vec![envelope]).await?.pop();
+        let answer = answer.unwrap_or(Err(Refusal::Superseded));
+        Ok(answer?)
     }
 }

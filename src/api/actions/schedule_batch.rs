@@ -1,6 +1,7 @@
 //! Many schedules at once, each as a `PUT` of its own.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _};
 
@@ -43,7 +44,7 @@ impl Api {
     /// # Errors
     /// Only when the batch as a whole cannot be carried out; whatever is wrong with an item is in its result.
     pub async fn put_schedules(
-        &self,
+        self: &Arc<Self>,
         batch: &Batch<'_>,
         items: Vec<wire::Schedule>,
     ) -> Result<Vec<wire::ScheduleResult>, Error> {
@@ -63,7 +64,7 @@ impl Api {
             };
             // The second of one name must see what the first one did.
             let is_first = names.insert(put.id.clone());
-            if batch.is_dry || !is_first || self.exists(&put)? {
+            if !is_first || self.exists(&put)? {
                 single.push((i, put));
                 continue;
             }
@@ -77,11 +78,10 @@ impl Api {
                 Err(error) => set(&mut results, i, Err(error)),
             }
         }
-        for (i, put) in self.create_together(fresh, &mut results).await? {
-            single.push((i, put));
-        }
+        let again = self.create_together(fresh, &mut results, batch.is_dry);
+        single.extend(again.await?);
         single.sort_by_key(|(i, _)| *i);
-        self.put_singly(batch, single, &mut results).await;
+        self.put_singly(batch, single, &mut results).await?;
         let shown = ids.into_iter().zip(results);
         Ok(shown.map(|(id, result)| shown_result(id, result)).collect())
     }
@@ -129,11 +129,12 @@ impl Api {
         Ok(reader.schedule(no, &put.id)?.is_some())
     }
 
-    /// Submits new schedules together; answers those that somebody else created meanwhile.
+    /// Submits new schedules together (in a dry run: rehearses them); answers those that somebody else created meanwhile.
     async fn create_together(
-        &self,
+        self: &Arc<Self>,
         fresh: Vec<(usize, Put, Envelope)>,
         results: &mut [Option<ItemResult>],
+        is_dry: bool,
     ) -> Result<Vec<(usize, Put)>, Error> {
         if fresh.is_empty() {
             return Ok(Vec::new());
@@ -144,12 +145,24 @@ impl Api {
             puts.push((i, put));
             envelopes.push(envelope);
         }
-        let answers = self.scheduler.submit(envelopes).await?;
+        let answers: Vec<_> = match is_dry {
+            true => self.rehearse(envelopes).await?,
+            false => {
+                let answers = self.scheduler.submit(envelopes).await?;
+                answers.into_iter().map(Done::of).collect()
+            }
+        };
         let mut again = Vec::new();
         for ((i, put), answer) in puts.into_iter().zip(answers) {
-            match Done::of(answer) {
+            match answer {
                 Err(Refusal::Superseded) => again.push((i, put)),
                 Err(refusal) => set(results, i, Err(refusal.into())),
+                // What a dry run would create has no revision yet.
+                Ok(done) if is_dry => set(
+                    results,
+                    i,
+                    written(&done).map(|(w, _)| (w, Revision::default())),
+                ),
                 Ok(done) => set(results, i, written(&done)),
             }
         }
@@ -157,16 +170,15 @@ impl Api {
     }
 
     async fn put_singly(
-        &self,
+        self: &Arc<Self>,
         batch: &Batch<'_>,
         single: Vec<(usize, Put)>,
         results: &mut [Option<ItemResult>],
-    ) {
+    ) -> Result<(), Error> {
+        if batch.is_dry {
+            return self.rehearse_singly(batch, single, results).await;
+        }
         let mut done = stream::iter(single.into_iter().map(|(i, put)| async move {
-            if batch.is_dry {
-                let planned = self.plan_put(&put).await;
-                return (i, planned.map(|p| (p.written, Revision::default())));
-            }
             let done = self.put_schedule(batch.call, put).await;
             (i, done.and_then(|done| written(&done)))
         }))
@@ -174,6 +186,42 @@ impl Api {
         while let Some((i, result)) = done.next().await {
             set(results, i, result);
         }
+        Ok(())
+    }
+
+    /// Rehearses them all on one copy of the state.
+    async fn rehearse_singly(
+        self: &Arc<Self>,
+        batch: &Batch<'_>,
+        single: Vec<(usize, Put)>,
+        results: &mut [Option<ItemResult>],
+    ) -> Result<(), Error> {
+        let mut envelopes = Vec::with_capacity(single.len());
+        let mut places = Vec::with_capacity(single.len());
+        for (i, put) in single {
+            match self.plan_put(&put).await {
+                Ok(planned) => {
+                    let command = ScheduleCommand::Put(Box::new(planned.command));
+                    let command = Command::Schedule(command);
+                    envelopes.push(self.envelope(batch.call, &put.purpose, command));
+                    places.push((i, planned.written));
+                }
+                Err(error) => set(results, i, Err(error)),
+            }
+        }
+        if envelopes.is_empty() {
+            return Ok(());
+        }
+        let answers = self.rehearse(envelopes).await?;
+        for ((i, planned), answer) in places.into_iter().zip(answers) {
+            let result = match answer {
+                // An item before it changed the same schedule; the real one would plan again.
+                Ok(_) | Err(Refusal::Superseded) => Ok((planned, Revision::default())),
+                Err(refusal) => Err(refusal.into()),
+            };
+            set(results, i, result);
+        }
+        Ok(())
     }
 }
 

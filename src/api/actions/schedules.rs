@@ -1,5 +1,7 @@
 //! Actions on schedules.
 
+use std::sync::Arc;
+
 use crate::api::Api;
 use crate::api::actions::{Done, Purpose, ROUNDS};
 use crate::api::call::Call;
@@ -10,7 +12,7 @@ use crate::api::convert::stored_json;
 use crate::api::issues::{At, Issues};
 use crate::api::locks::Held;
 use crate::api::problem::{Code, Error};
-use crate::api::reads::{schedule_rows, tenant_no};
+use crate::api::reads::tenant_no;
 use crate::calendar::Compiled;
 use crate::command::outcome::{Refusal, Written};
 use crate::command::schedules::{
@@ -18,7 +20,7 @@ use crate::command::schedules::{
     TriggerSchedule,
 };
 use crate::command::{Command, Expect};
-use crate::ids::{Revision, ScheduleId, TenantId, TenantNo};
+use crate::ids::{ScheduleId, TenantId, TenantNo};
 use crate::leader::planner::{self, CatchUp, Decision, identity};
 use crate::model::policy::PastPolicy;
 use crate::model::rule::When;
@@ -93,6 +95,18 @@ impl Api {
             }
         }
         Err(Refusal::Superseded.into())
+    }
+
+    /// Plans a put and finds out what it would do. Nothing changes.
+    ///
+    /// # Errors
+    /// Any.
+    pub async fn rehearse_put(self: &Arc<Self>, call: &Call, put: &Put) -> Result<Planned, Error> {
+        let planned = self.plan_put(put).await?;
+        let command = ScheduleCommand::Put(Box::new(planned.command.clone()));
+        let envelope = self.envelope(call, &put.purpose, Command::Schedule(command));
+        self.rehearse_one(envelope).await?;
+        Ok(planned)
     }
 
     /// Validates and plans a put, after what is due of the present schedule was decided.
@@ -234,26 +248,27 @@ impl Api {
     /// # Errors
     /// Any.
     pub async fn delete_schedule(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         (tenant, id): (TenantId, ScheduleId),
         purpose: Purpose,
         is_dry: bool,
     ) -> Result<Option<Done>, Error> {
         let _turn = self.hold_schedule(&tenant, &id).await;
+        if let Some(answer) = self.recall(purpose.key, tenant.as_str())? {
+            return Ok(Some(Done::of(answer)?));
+        }
         let expect = call.expect(None)?;
         let (no, present) = self.present(&tenant, &id)?;
-        if is_dry {
-            let revision = present.ok_or(Refusal::ScheduleNotFound)?.0.revision;
-            check_expect(expect, revision)?;
-            return Ok(None);
-        }
-        if present.is_some() {
+        if present.is_some() && !is_dry {
             self.scheduler.settle(no, id.clone()).await?;
         }
         let command = ScheduleCommand::Delete(DeleteSchedule { tenant, id, expect });
         let envelope = self.envelope(call, &purpose, Command::Schedule(command));
-        Ok(Some(self.carry_or_refuse(envelope).await?))
+        match is_dry {
+            true => self.rehearse_one(envelope).await.map(|_| None),
+            false => self.carry_or_refuse(envelope).await.map(Some),
+        }
     }
 
     /// Pauses a schedule, after what is due was decided.
@@ -261,7 +276,7 @@ impl Api {
     /// # Errors
     /// Any.
     pub async fn pause_schedule(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         (tenant, id): (TenantId, ScheduleId),
         until: Option<Timestamp>,
@@ -278,15 +293,9 @@ impl Api {
         }
         let expect = call.expect(None)?;
         let (no, present) = self.present(&tenant, &id)?;
-        let (row, status) = present.ok_or(Refusal::ScheduleNotFound)?;
-        if is_dry {
-            check_expect(expect, row.revision)?;
-            if matches!(status.state, ScheduleState::Completed { .. }) {
-                return Err(Refusal::ScheduleCompleted.into());
-            }
-            return Ok(None);
+        if present.is_some() && !is_dry {
+            self.scheduler.settle(no, id.clone()).await?;
         }
-        self.scheduler.settle(no, id.clone()).await?;
         let command = ScheduleCommand::Pause(PauseSchedule {
             tenant,
             id,
@@ -294,7 +303,10 @@ impl Api {
             until,
         });
         let envelope = self.envelope(call, &purpose, Command::Schedule(command));
-        Ok(Some(self.carry_or_refuse(envelope).await?))
+        match is_dry {
+            true => self.rehearse_one(envelope).await.map(|_| None),
+            false => self.carry_or_refuse(envelope).await.map(Some),
+        }
     }
 
     /// Lets a schedule go on. Answers what was decided about the pause.
@@ -302,7 +314,7 @@ impl Api {
     /// # Errors
     /// Any.
     pub async fn resume_schedule(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         (tenant, id): (TenantId, ScheduleId),
         catch_up: CatchUp,
@@ -324,13 +336,6 @@ impl Api {
                 }
                 _ => nothing_decided(),
             };
-            if is_dry {
-                check_expect(expect, row.revision)?;
-                if matches!(status.state, ScheduleState::Completed { .. }) {
-                    return Err(Refusal::ScheduleCompleted.into());
-                }
-                return Ok((None, decision));
-            }
             let command = ScheduleCommand::Resume(ResumeSchedule {
                 tenant: tenant.clone(),
                 id: id.clone(),
@@ -340,6 +345,10 @@ impl Api {
                 steps: decision.steps.clone(),
             });
             let envelope = self.envelope(call, &purpose, Command::Schedule(command));
+            if is_dry {
+                self.rehearse_one(envelope).await?;
+                return Ok((None, decision));
+            }
             match self.carry(envelope).await? {
                 Err(Refusal::Superseded) => {}
                 answer => return Ok((Some(answer?), decision)),
@@ -353,7 +362,7 @@ impl Api {
     /// # Errors
     /// Any.
     pub async fn trigger_schedule(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         (tenant, id): (TenantId, ScheduleId),
         body: wire::TriggerSchedule,
@@ -377,11 +386,6 @@ impl Api {
         if let Some(answer) = self.recall(purpose.key, tenant.as_str())? {
             return Ok(Some(Done::of(answer)?));
         }
-        if is_dry {
-            let reader = self.replica.read();
-            let (row, status) = schedule_rows(&reader, &tenant, &id)?;
-            return check_trigger(&row, &status, overlap).map(|()| None);
-        }
         let command = ScheduleCommand::Trigger(TriggerSchedule {
             tenant,
             id,
@@ -390,7 +394,10 @@ impl Api {
             traceparent: call.traceparent(),
         });
         let envelope = self.envelope(call, &purpose, Command::Schedule(command));
-        Ok(Some(self.carry_or_refuse(envelope).await?))
+        match is_dry {
+            true => self.rehearse_one(envelope).await.map(|_| None),
+            false => self.carry_or_refuse(envelope).await.map(Some),
+        }
     }
 }
 
@@ -401,41 +408,6 @@ fn nothing_decided() -> Decision {
             cursor: Timestamp::MIN,
             next: None,
         },
-    }
-}
-
-fn check_trigger(
-    row: &Schedule,
-    status: &ScheduleStatus,
-    overlap: Option<crate::model::policy::Overlap>,
-) -> Result<(), Error> {
-    use crate::model::policy::Overlap;
-    if matches!(status.state, ScheduleState::Completed { .. }) {
-        return Err(Refusal::ScheduleCompleted.into());
-    }
-    let policy = overlap.unwrap_or(row.spec.overlap.policy);
-    let open = u32::try_from(status.open.len()).unwrap_or(u32::MAX);
-    let is_blocked = policy == Overlap::Skip || open >= row.spec.overlap.max_open;
-    match status.open.first() {
-        Some(blocker) if is_blocked => Err(Refusal::Overlap {
-            blocker: blocker.clone(),
-        }
-        .into()),
-        _ => Ok(()),
-    }
-}
-
-/// For dry runs: what apply would say of the condition.
-///
-/// # Errors
-/// `revision_mismatch`, `already_exists`.
-pub fn check_expect(expect: Expect, revision: Revision) -> Result<(), Error> {
-    match expect {
-        Expect::Absent => Err(Refusal::AlreadyExists { revision }.into()),
-        Expect::Revision(wanted) if wanted != revision => {
-            Err(Refusal::RevisionMismatch { current: revision }.into())
-        }
-        _ => Ok(()),
     }
 }
 

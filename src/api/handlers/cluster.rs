@@ -16,6 +16,7 @@ use crate::command::admin::PauseScope;
 use crate::raft::{ConsensusStatus, MembershipError, NodeAddress};
 use crate::time::Millis;
 use crate::wire;
+use crate::wire::limits;
 
 /// How long a joining node may take to get the log.
 const CATCH_UP: Duration = Duration::from_secs(60);
@@ -208,6 +209,17 @@ async fn add_member(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
             issues.add(&root.key(name), "required", "is required");
         }
     }
+    issues.number(&root.key("node"), body.node, &limits::LIMIT_VALUE);
+    if !body.peer.is_empty() && !is_host_and_port(&body.peer) {
+        let detail = "is no host and port: write \"node-4.example:7071\"";
+        issues.add(&root.key("peer"), "invalid", detail);
+    }
+    let mut schemes = ["http://", "https://"].iter();
+    let host = schemes.find_map(|scheme| body.api.strip_prefix(scheme));
+    if !body.api.is_empty() && host.is_none_or(str::is_empty) {
+        let detail = "is no base URL: write \"http://node-4.example:7070\"";
+        issues.add(&root.key("api"), "invalid", detail);
+    }
     issues.finish()?;
     let address = NodeAddress {
         peer: body.peer,
@@ -226,6 +238,11 @@ async fn add_member(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
         ..wire::Member::default()
     });
     Reply::json(200, &member)
+}
+
+fn is_host_and_port(text: &str) -> bool {
+    let parts = text.rsplit_once(':');
+    parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0))
 }
 
 async fn promote(api: &Api, node: u64) -> Result<(), Error> {
@@ -292,14 +309,14 @@ async fn resume(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
 async fn set_pause(api: Arc<Api>, call: Call, is_paused: bool) -> Result<Reply, Error> {
     let body: wire::Pause = call.body_or_default()?;
     let until = pause_until(&api, is_paused, &body)?;
-    if call.dry_run()? {
-        return Ok(Reply::json(200, &shown(&api))?.with("x-dry-run", "true"));
-    }
     let keyed = api.keyed(&call)?;
     let purpose = Purpose {
         reason: call.reason(body.reason)?,
         key: keyed.command(),
     };
+    if call.dry_run()? {
+        return Ok(Reply::json(200, &shown(&api))?.with("x-dry-run", "true"));
+    }
     let done = api
         .set_pause(&call, PauseScope::Cluster, (is_paused, until), &purpose)
         .await?;

@@ -16,8 +16,9 @@ use crate::api::problem::{Code, Error};
 use crate::api::reads::{show_execution, tenant_no};
 use crate::api::reply::{Reply, written_word};
 use crate::api::routes::{Route, handler};
-use crate::command::executions::CancelMode;
-use crate::command::outcome::{Outcome, Written};
+use crate::command::Command;
+use crate::command::executions::{CancelMode, ExecutionCommand};
+use crate::command::outcome::{Outcome, Refusal, Written};
 use crate::ids::{ExecutionId, Revision, ScheduleId, TenantId, TenantNo};
 use crate::model::execution::ExecutionState;
 use crate::state::reader::Found;
@@ -157,14 +158,14 @@ fn reads() -> Vec<Route> {
 async fn submit(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let body: wire::SubmitExecution = call.body()?;
     let tenant = call.tenant()?;
-    if call.dry_run()? {
-        return dry_submit(&api, &call, &tenant, body);
-    }
     let keyed = api.keyed(&call)?;
     let purpose = Purpose {
         reason: call.reason(None)?,
         key: keyed.command(),
     };
+    if call.dry_run()? {
+        return dry_submit(&api, &call, &tenant, (body, purpose)).await;
+    }
     let done = api.submit_execution(&call, &tenant, body, purpose).await?;
     let (written, id) = submitted(&done)?;
     let status = if written == Written::Existing {
@@ -201,22 +202,24 @@ fn submitted(done: &Done) -> Result<(Written, ExecutionId), Error> {
     }
 }
 
-fn dry_submit(
-    api: &Api,
+async fn dry_submit(
+    api: &Arc<Api>,
     call: &Call,
     tenant: &TenantId,
-    body: wire::SubmitExecution,
+    (body, purpose): (wire::SubmitExecution, Purpose),
 ) -> Result<Reply, Error> {
     let now = api.scheduler.now();
-    tenant_no(&api.replica.resident(), tenant)?;
     let command = api.submission(call, &At::Root, body, (tenant, now))?;
+    let submit = ExecutionCommand::Submit(Box::new(command.clone()));
+    let envelope = api.envelope(call, &purpose, Command::Execution(submit));
+    let (written, id) = submitted(&api.rehearse_one(envelope).await?)?;
     let template = &command.template;
     let would_be = wire::Execution {
-        execution_id: command
-            .id
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        // A minted id is not known before.
+        execution_id: match (written, &command.id) {
+            (Written::Existing, _) => id.to_string(),
+            (_, id) => id.as_ref().map(ToString::to_string).unwrap_or_default(),
+        },
         tenant: tenant.to_string(),
         kind: template.kind.to_string(),
         queue: command.queue.to_string(),
@@ -234,7 +237,9 @@ fn dry_submit(
         due_at: Some(command.due_at.into()),
         ..wire::Execution::default()
     };
-    Ok(Reply::json(200, &would_be)?.with("x-dry-run", "true"))
+    Ok(Reply::json(200, &would_be)?
+        .outcome(written)
+        .with("x-dry-run", "true"))
 }
 
 async fn batch(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
@@ -248,47 +253,39 @@ async fn batch(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     tenant_no(&api.replica.resident(), &tenant)?;
     api.check_batch(&keyed, tenant.as_str(), body.items.len())?;
     let reason = call.reason(None)?;
-    let how = (&keyed, reason, call.dry_run()?);
+    let is_dry = call.dry_run()?;
+    let how = (&keyed, reason, is_dry);
     let results = api
         .submit_executions(&call, &tenant, body.items, how)
         .await?;
-    let index = results
-        .iter()
-        .flatten()
-        .flatten()
-        .map(|done| done.index)
-        .max();
-    let items = results.into_iter().map(shown_result).collect();
+    let done = results.iter().flatten().flatten();
+    let index = done.map(|done| done.index).max();
+    let shown = |result| shown_result(result, is_dry);
+    let items = results.into_iter().map(shown).collect();
     let reply = Reply::json(200, &wire::SubmitBatchResult { items })?;
     Ok(match index {
+        _ if is_dry => reply.with("x-dry-run", "true"),
         Some(index) => reply.at_index(index),
         None => reply,
     })
 }
 
-fn shown_result(result: Result<Option<Done>, Error>) -> wire::SubmitResult {
+fn shown_result(result: Result<Option<Done>, Error>, is_dry: bool) -> wire::SubmitResult {
     let result = match result {
-        Ok(None) => {
-            return wire::SubmitResult {
-                result: wire::ItemStatus {
-                    status: 200,
-                    problem: None,
-                },
-                ..wire::SubmitResult::default()
-            };
-        }
-        Ok(Some(done)) => submitted(&done),
+        Ok(done) => done.map_or(Err(Refusal::Superseded.into()), |done| submitted(&done)),
         Err(error) => Err(error),
     };
     match result {
         Ok((written, id)) => wire::SubmitResult {
-            execution_id: Some(id.to_string()),
+            // What a dry run would create has no id yet, unless it was chosen.
+            execution_id: (!is_dry || written == Written::Existing || id.minted_tenant().is_none())
+                .then(|| id.to_string()),
             outcome: Some(written_word(written).to_owned()),
             result: wire::ItemStatus {
-                status: if written == Written::Existing {
-                    200
-                } else {
-                    201
+                status: match written {
+                    Written::Existing => 200,
+                    _ if is_dry => 200,
+                    _ => 201,
                 },
                 problem: None,
             },
@@ -431,17 +428,17 @@ async fn cancel(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     };
     let (tenant, id) = (call.tenant()?, call.execution()?);
     let target = (tenant.clone(), id.clone());
-    let (done, would) = api
-        .cancel_execution(&call, target, mode, purpose, call.dry_run()?)
+    let is_dry = call.dry_run()?;
+    let done = api
+        .cancel_execution(&call, target, mode, purpose, is_dry)
         .await?;
-    if let Some(did) = would {
-        let answer = cancelled_out(&id, did, None);
-        return Ok(Reply::json(200, &answer)?.with("x-dry-run", "true"));
-    }
-    let done = done.ok_or_else(|| Error::new(Code::Internal, "a cancel without an answer"))?;
     let Outcome::Cancelled(did) = done.outcome else {
         return Err(unexpected(&done.outcome));
     };
+    if is_dry {
+        let answer = cancelled_out(&id, did, None);
+        return Ok(Reply::json(200, &answer)?.with("x-dry-run", "true"));
+    }
     let state = {
         let reader = api.replica.read();
         let no = tenant_no(&reader, &tenant)?;
@@ -455,16 +452,17 @@ async fn cancel(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
 
 async fn delete(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let target = (call.tenant()?, call.execution()?);
+    let keyed = api.keyed(&call)?;
     let purpose = Purpose {
         reason: call.reason(None)?,
-        key: None,
+        key: keyed.command(),
     };
     let done = api
         .delete_execution(&call, target, purpose, call.dry_run()?)
         .await?;
     let reply = Reply::empty().outcome(Written::Deleted);
     Ok(match done {
-        Some(done) => reply.at_index(done.index),
+        Some(done) => reply.at_index(done.index).replayed(done.is_replayed),
         None => reply.with("x-dry-run", "true"),
     })
 }

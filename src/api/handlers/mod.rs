@@ -15,15 +15,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::api::actions::schedules::check_expect;
 use crate::api::actions::{Done, unexpected};
 use crate::api::call::Call;
 use crate::api::cursor::ListQuery;
 use crate::api::problem::{Code, Error};
 use crate::api::reply::Reply;
 use crate::api::routes::Route;
-use crate::command::Expect;
-use crate::command::outcome::{Outcome, Refusal, Written};
+use crate::command::outcome::{Outcome, Written};
 use crate::ids::Revision;
 use crate::time::Timestamp;
 use crate::wire::{Instant, Page};
@@ -59,16 +57,14 @@ fn written_reply<T: Serialize>(done: &Done, shown: &(T, Revision)) -> Result<Rep
         .replayed(done.is_replayed))
 }
 
-/// What apply would say of the condition of such a write.
-fn dry_expect(expect: Expect, revision: Option<Revision>) -> Result<(), Error> {
-    match (expect, revision) {
-        (Expect::Present | Expect::Revision(_), None) => Err(Refusal::RevisionMismatch {
-            current: Revision::default(),
-        }
-        .into()),
-        (expect, Some(revision)) => check_expect(expect, revision),
-        (Expect::Any | Expect::Absent, None) => Ok(()),
-    }
+/// The answer to a dry run of such a write.
+fn dry_reply<T: Serialize>(would_be: &T, done: &Done) -> Result<Reply, Error> {
+    let Outcome::Written { written, .. } = done.outcome else {
+        return Err(unexpected(&done.outcome));
+    };
+    Ok(Reply::json(200, would_be)?
+        .outcome(written)
+        .with("x-dry-run", "true"))
 }
 
 /// A page of what is held in memory, in the order of its names.

@@ -25,16 +25,16 @@ pub(super) async fn set_pause<T: Serialize>(
     let body: wire::Pause = call.body_or_default()?;
     let until = pause_until(api, is_paused, &body)?;
     let (before, revision) = shown()?;
-    if call.dry_run()? {
-        return Ok(Reply::json(200, &before)?
-            .etag(revision)
-            .with("x-dry-run", "true"));
-    }
     let keyed = api.keyed(call)?;
     let purpose = Purpose {
         reason: call.reason(body.reason)?,
         key: keyed.command(),
     };
+    if call.dry_run()? {
+        return Ok(Reply::json(200, &before)?
+            .etag(revision)
+            .with("x-dry-run", "true"));
+    }
     let done = api
         .set_pause(call, scope, (is_paused, until), &purpose)
         .await?;

@@ -7,7 +7,7 @@ use crate::api::actions::Purpose;
 use crate::api::call::Call;
 use crate::api::convert::queue::{add_counts, queue_out, queue_spec};
 use crate::api::cursor::ListQuery;
-use crate::api::handlers::{dry_expect, page_of, pauses, precondition, written_reply};
+use crate::api::handlers::{dry_reply, page_of, pauses, precondition, written_reply};
 use crate::api::issues::Issues;
 use crate::api::problem::{Code, Error};
 use crate::api::reads::{backlog, queue_no};
@@ -130,10 +130,16 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let spec = queue_spec(&mut issues, body, &queue);
     issues.finish()?;
     if call.dry_run()? {
+        let command = PutQueue {
+            queue: queue.clone(),
+            spec: spec.clone(),
+            expect,
+        };
+        let done = api.rehearse_admin(&call, AdminCommand::PutQueue(command));
+        let done = done.await.map_err(|e| precondition(&call, e))?;
         let reader = api.replica.read();
         let present = shown(&reader, &queue).ok();
         let revision = present.as_ref().map(|(_, revision)| *revision);
-        dry_expect(expect, revision).map_err(|e| precondition(&call, e))?;
         let row = crate::model::queue::Queue {
             id: queue,
             spec,
@@ -143,7 +149,7 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
             rate_tat_ns: 0,
         };
         let would_be = queue_out(&row, wire::Backlog::default());
-        return Ok(Reply::json(200, &would_be)?.with("x-dry-run", "true"));
+        return dry_reply(&would_be, &done);
     }
     let command = AdminCommand::PutQueue(PutQueue {
         queue: queue.clone(),
@@ -181,33 +187,19 @@ async fn delete(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let expect = call.expect(None)?;
     let deleted = Reply::empty().outcome(Written::Deleted);
     if call.dry_run()? {
-        let (row, revision) = shown(&api.replica.read(), &queue)?;
-        dry_expect(expect, Some(revision))?;
-        if queue == QueueId::default_queue() {
-            return Err(Refusal::Protected.into());
-        }
-        let backlog = row.status.unwrap_or_default().backlog;
-        let open = [
-            backlog.waiting,
-            backlog.ready,
-            backlog.parked,
-            backlog.leased,
-            backlog.backing_off,
-        ];
-        let open = open.into_iter().fold(0_u64, u64::saturating_add);
-        if open > 0 {
-            return Err(Refusal::QueueInUse { open }.into());
-        }
+        let command = AdminCommand::DeleteQueue(DeleteQueue { queue, expect });
+        api.rehearse_admin(&call, command).await?;
         return Ok(deleted.with("x-dry-run", "true"));
     }
+    let keyed = api.keyed(&call)?;
     let purpose = Purpose {
         reason: call.reason(None)?,
-        key: None,
+        key: keyed.command(),
     };
     let object = format!("queue {queue}");
     let command = AdminCommand::DeleteQueue(DeleteQueue { queue, expect });
     let done = api.administer(&call, object, &purpose, command).await?;
-    Ok(deleted.at_index(done.index))
+    Ok(deleted.at_index(done.index).replayed(done.is_replayed))
 }
 
 async fn pause(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
@@ -227,8 +219,11 @@ async fn set_pause(api: Arc<Api>, call: Call, is_paused: bool) -> Result<Reply, 
 
 async fn stats(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let queue = call.queue()?;
+    // Log time stands still while nothing happens; what waits grows older all the same.
+    let now = api.scheduler.now();
     let figures = api.long_read(move |api| {
         let reader = api.replica.read();
+        let now = now.max(reader.now());
         let no = queue_no(&reader, &queue)?;
         let oldest = oldest_due(&reader, no)?;
         let tenants = reader.lines_of(no).filter(|(_, c)| c.open() > 0);
@@ -247,7 +242,7 @@ async fn stats(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
             queue: queue.to_string(),
             backlog: backlog(&reader, no),
             oldest_due_at: oldest.map(Into::into),
-            oldest_wait_ms: oldest.map(|at| reader.now().since(at)).map(|Millis(ms)| ms),
+            oldest_wait_ms: oldest.map(|at| now.since(at)).map(|Millis(ms)| ms),
             tenants: tenants.collect(),
         })
     });

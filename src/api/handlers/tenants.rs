@@ -7,7 +7,7 @@ use crate::api::actions::{Purpose, unexpected};
 use crate::api::call::Call;
 use crate::api::convert::queue::{key_limits, key_out, tenant_out, tenant_spec, usage_out};
 use crate::api::cursor::ListQuery;
-use crate::api::handlers::{dry_expect, page_of, pauses, precondition, written_reply};
+use crate::api::handlers::{dry_reply, page_of, pauses, precondition, written_reply};
 use crate::api::issues::{At, Issues};
 use crate::api::problem::{Code, Error};
 use crate::api::reads::tenant_no;
@@ -122,9 +122,15 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let spec = tenant_spec(&mut issues, &body, &tenant);
     issues.finish()?;
     if call.dry_run()? {
+        let command = PutTenant {
+            tenant: tenant.clone(),
+            spec: spec.clone(),
+            expect,
+        };
+        let done = api.rehearse_admin(&call, AdminCommand::PutTenant(command));
+        let done = done.await.map_err(|e| precondition(&call, e))?;
         let present = shown(&api.replica.resident(), &tenant).ok();
         let revision = present.map(|(_, revision)| revision);
-        dry_expect(expect, revision).map_err(|e| precondition(&call, e))?;
         let would_be = wire::Tenant {
             revision: revision.map(|r| r.to_string()),
             ..tenant_out(&crate::model::tenant::Tenant {
@@ -136,7 +142,7 @@ async fn put(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
                 rate_tat_ns: 0,
             })
         };
-        return Ok(Reply::json(200, &would_be)?.with("x-dry-run", "true"));
+        return dry_reply(&would_be, &done);
     }
     let keyed = api.keyed(&call)?;
     let purpose = Purpose {
@@ -229,16 +235,16 @@ async fn put_key(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
         rate,
         ..crate::model::queue::KeyState::default()
     };
-    if call.dry_run()? {
-        tenant_no(&api.replica.resident(), &tenant)?;
-        return Ok(Reply::json(200, &key_out(&key, &would_be, 0))?.with("x-dry-run", "true"));
-    }
     let command = AdminCommand::PutKey(PutKey {
         tenant: tenant.clone(),
         key: key.clone(),
         max_leased,
         rate,
     });
+    if call.dry_run()? {
+        let done = api.rehearse_admin(&call, command).await?;
+        return dry_reply(&key_out(&key, &would_be, 0), &done);
+    }
     let keyed = api.keyed(&call)?;
     let purpose = Purpose {
         reason: call.reason(None)?,

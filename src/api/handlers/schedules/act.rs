@@ -16,16 +16,20 @@ use crate::wire::limits;
 
 pub(super) async fn delete(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let target = (call.tenant()?, call.schedule()?);
+    let keyed = api.keyed(&call)?;
     let purpose = Purpose {
         reason: call.reason(None)?,
-        key: None,
+        key: keyed.command(),
     };
     let done = api
         .delete_schedule(&call, target, purpose, call.dry_run()?)
         .await?;
     let reply = Reply::empty();
     Ok(match done {
-        Some(done) => reply.at_index(done.index).outcome(Written::Deleted),
+        Some(done) => reply
+            .at_index(done.index)
+            .outcome(Written::Deleted)
+            .replayed(done.is_replayed),
         None => reply.outcome(Written::Deleted).with("x-dry-run", "true"),
     })
 }
@@ -62,7 +66,12 @@ pub(super) async fn resume(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let max = body
         .catch_up_max
         .map(|n| issues.count(&root.key("catch_up_max"), n, &limits::RESUME_CATCH_UP));
-    let catch_up = match body.catch_up.unwrap_or_default() {
+    let asked = body.catch_up.unwrap_or_default();
+    if max.is_some() && asked != wire::CatchUp::All {
+        let detail = "belongs to \"catch_up\": \"all\"";
+        issues.add(&root.key("catch_up_max"), "invalid", detail);
+    }
+    let catch_up = match asked {
         wire::CatchUp::None => CatchUp::None,
         wire::CatchUp::Latest => CatchUp::Latest,
         wire::CatchUp::All => {

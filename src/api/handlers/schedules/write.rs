@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::api::Api;
 use crate::api::actions::schedule_batch::Batch;
-use crate::api::actions::schedules::{Planned, Put, check_expect, upcoming};
+use crate::api::actions::schedules::{Planned, Put, upcoming};
 use crate::api::actions::{Done, Purpose, ROUNDS, unexpected};
 use crate::api::body;
 use crate::api::call::Call;
@@ -17,10 +17,20 @@ use crate::api::reads::{tenant_no, total_open};
 use crate::api::reply::Reply;
 use crate::command::Expect;
 use crate::command::outcome::{Outcome, Written};
-use crate::ids::{QueueNo, Revision, ScheduleId, TenantId};
+use crate::ids::{QueueNo, ScheduleId, TenantId};
 use crate::model::schedule::{Schedule, ScheduleStatus};
 use crate::wire;
 use crate::wire::limits;
+
+/// Members of a schedule that are objects with fixed fields. (Labels and the like hold the caller's own names.)
+const OBJECTS: &[&str] = &[
+    "rule",
+    "misfire",
+    "overlap",
+    "on_completed",
+    "retry",
+    "timeouts",
+];
 
 /// Occurrences shown by a dry run.
 const UPCOMING: usize = 5;
@@ -69,8 +79,9 @@ async fn put_body(
     };
     let put = put_of(&call, body, expect, purpose)?;
     if is_dry {
-        let planned = api.plan_put(&put).await?;
-        return dry_reply(&api, &put, &planned).map_err(|e| precondition(&call, e));
+        let planned = api.rehearse_put(&call, &put).await;
+        let planned = planned.map_err(|e| precondition(&call, e))?;
+        return dry_reply(&api, &put, &planned);
     }
     let (tenant, id) = (put.tenant.clone(), put.id.clone());
     let done = api.put_schedule(&call, put).await;
@@ -121,18 +132,6 @@ fn dry_reply(api: &Api, put: &Put, planned: &Planned) -> Result<Reply, Error> {
     let no = tenant_no(&reader, &put.tenant)?;
     let present = reader.schedule(no, &put.id)?;
     let revision = present.as_ref().map(|(row, _)| row.revision);
-    match (revision, put.expect) {
-        (Some(revision), expect) => {
-            check_expect(expect, revision)?;
-        }
-        (None, Expect::Revision(_) | Expect::Present) => {
-            return Err(crate::command::outcome::Refusal::RevisionMismatch {
-                current: Revision::default(),
-            }
-            .into());
-        }
-        (None, _) => {}
-    }
     let compiled = &planned.definition.compiled;
     let mut status = present.as_ref().map_or_else(
         || ScheduleStatus::new(planned.command.plan.cursor),
@@ -193,6 +192,7 @@ async fn patch_once(api: Arc<Api>, call: Call) -> Result<Option<Reply>, Error> {
         )
     })?;
     let merged = body::merge_patch(&base, &call.request.body)?;
+    body::read::<wire::Schedule>(&body::removals(&call.request.body, OBJECTS))?;
     // The places in its errors are places in the merged document, which has the patch's own.
     let mut body: wire::Schedule = body::read(&merged)?;
     let asked = body::member(&call.request.body, "revision");
@@ -212,16 +212,20 @@ async fn patch_once(api: Arc<Api>, call: Call) -> Result<Option<Reply>, Error> {
 
 pub(super) async fn create(api: Arc<Api>, mut call: Call) -> Result<Reply, Error> {
     let body: wire::Schedule = call.body()?;
+    let mut issues = Issues::default();
+    let root = At::Root;
+    if body.revision.is_some() {
+        let detail = "what is created has none yet; use PUT to change what exists";
+        issues.add(&root.key("revision"), "invalid", detail);
+    }
+    if let Some(id) = &body.schedule_id {
+        crate::api::convert::schedule_name(&mut issues, &root.key("schedule_id"), id);
+    }
+    issues.finish()?;
     let keyed = api.keyed(&call)?;
     let key = keyed.command();
     let id = match &body.schedule_id {
-        Some(id) => {
-            let mut issues = Issues::default();
-            let root = At::Root;
-            crate::api::convert::schedule_name(&mut issues, &root.key("schedule_id"), id);
-            issues.finish()?;
-            id.clone()
-        }
+        Some(id) => id.clone(),
         // The same key mints the same name, so that a repeat finds the first one.
         None => match key {
             Some(key) => format!("s-{:032x}", u128::from_be_bytes(key.hash)),
@@ -239,7 +243,7 @@ pub(super) async fn create(api: Arc<Api>, mut call: Call) -> Result<Reply, Error
     };
     let put = put_of(&call, body, Expect::Absent, purpose)?;
     if call.dry_run()? {
-        let planned = api.plan_put(&put).await?;
+        let planned = api.rehearse_put(&call, &put).await?;
         return dry_reply(&api, &put, &planned);
     }
     let (tenant, id) = (put.tenant.clone(), put.id.clone());
@@ -257,13 +261,18 @@ pub(super) async fn batch(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let tenant = call.tenant()?;
     tenant_no(&api.replica.resident(), &tenant)?;
     api.check_batch(&keyed, tenant.as_str(), body.items.len())?;
+    let is_dry = call.dry_run()?;
     let batch = Batch {
         call: &call,
         tenant,
         reason: call.reason(None)?,
         keyed: &keyed,
-        is_dry: call.dry_run()?,
+        is_dry,
     };
     let items = api.put_schedules(&batch, body.items).await?;
-    Reply::json(200, &wire::ScheduleBatchResult { items })
+    let reply = Reply::json(200, &wire::ScheduleBatchResult { items })?;
+    Ok(match is_dry {
+        true => reply.with("x-dry-run", "true"),
+        false => reply,
+    })
 }
