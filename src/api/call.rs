@@ -235,10 +235,12 @@ impl Call {
     /// `invalid_request` for a reason that is too long.
     pub fn reason(&self, of_body: Option<String>) -> Result<Option<String>, Error> {
         let mut issues = Issues::default();
-        let reason = match of_body {
-            Some(reason) => Some(reason),
-            None => self.param("reason")?.map(str::to_owned),
-        };
+        let of_query = self.param("reason")?.map(str::to_owned);
+        if of_query.is_some() && of_body.is_some() && of_query != of_body {
+            let detail = "the body has another reason; give one of them";
+            return Err(Error::parameter("query:reason", detail));
+        }
+        let reason = of_body.or(of_query);
         if let Some(reason) = &reason {
             let root = At::Root;
             issues.length(&root.key("reason"), reason.len(), &limits::REASON_BYTES);

@@ -38,6 +38,60 @@ enum Consistency {
     Stale,
 }
 
+/// What a read asks of the state that it is answered from.
+#[derive(Clone, Copy, Debug)]
+struct Freshness {
+    consistency: Consistency,
+    min_index: Option<u64>,
+}
+
+impl Freshness {
+    /// Of a call; the defaults where the route reads nothing.
+    fn of(route: &Route, call: &Call) -> Result<Self, Error> {
+        let consistency = match call.param("consistency")? {
+            None | Some("linearizable") => Consistency::Linearizable,
+            Some("stale") if route.access == Access::Read && call.wait()? > Millis::ZERO => {
+                let detail =
+                    "who waits for a result is told by the leader; leave stale or wait_ms out";
+                return Err(Error::parameter("query:consistency", detail));
+            }
+            Some("stale") => Consistency::Stale,
+            Some(other) => {
+                let detail = format!("{other:?} is neither linearizable nor stale");
+                return Err(Error::parameter("query:consistency", detail));
+            }
+        };
+        let min_index = call.number("min_index", &crate::wire::limits::LIMIT_VALUE)?;
+        Ok(Self {
+            consistency,
+            min_index,
+        })
+    }
+}
+
+/// Refuses headers that the call would ignore although they promise something.
+fn check_headers(route: &Route, request: &Request) -> Result<(), Error> {
+    if route.method == "GET" {
+        return Ok(());
+    }
+    let refuse = |name: &'static str, detail: &str| match request.header(name)? {
+        Some(_) => Err(Error::parameter(format!("header:{name}"), detail)),
+        None => Ok(()),
+    };
+    if !route.conditional {
+        refuse("if-match", "this call has no condition; leave it out")?;
+        refuse("if-none-match", "this call has no condition; leave it out")?;
+    } else if route.method != "PUT" {
+        refuse("if-none-match", "only a PUT may create; leave it out")?;
+    }
+    if route.id.starts_with("claim") {
+        let detail = "a claim is repeated under its request_id, so that its leases are still those of the first; \
+                      leave the header out";
+        refuse("idempotency-key", detail)?;
+    }
+    Ok(())
+}
+
 impl Api {
     /// Answers a request. The future may be dropped when the caller hangs up.
     pub async fn answer(self: &Arc<Self>, request: Request, origin: Origin) -> Reply {
@@ -109,14 +163,7 @@ impl Api {
                 "this call takes no body",
             ));
         }
-        if !route.conditional && route.method != "GET" {
-            for name in ["if-match", "if-none-match"] {
-                if request.header(name)?.is_some() {
-                    let detail = "this call has no condition; leave it out";
-                    return Err(Error::parameter(format!("header:{name}"), detail));
-                }
-            }
-        }
+        check_headers(route, &request)?;
         let call = Call {
             request,
             path,
@@ -132,34 +179,37 @@ impl Api {
         call: Call,
         origin: Origin,
     ) -> Result<Reply, Error> {
+        let fresh = Freshness::of(route, &call)?;
         // Who waits for a result is told by the leader, which sees it first.
         let waits = route.access == Access::Read && call.wait()? > Millis::ZERO;
         match route.access {
             Access::Local => (route.handler)(Arc::clone(self), call).await,
-            Access::Read if !waits => self.read(route, call).await,
-            _ if self.scheduler.in_office() => (route.handler)(Arc::clone(self), call).await,
+            Access::Read if !waits => self.read(route, call, fresh).await,
+            _ if self.scheduler.in_office() => {
+                if let Some(index) = fresh.min_index {
+                    self.reach(index).await?;
+                }
+                (route.handler)(Arc::clone(self), call).await
+            }
             _ if origin == Origin::Peer => Err(self.no_leader()),
             _ => self.pass_on(route, &call).await,
         }
     }
 
-    async fn read(self: &Arc<Self>, route: &Route, call: Call) -> Result<Reply, Error> {
-        let consistency = match call.param("consistency")? {
-            None | Some("linearizable") => Consistency::Linearizable,
-            Some("stale") => Consistency::Stale,
-            Some(other) => {
-                let detail = format!("{other:?} is neither linearizable nor stale");
-                return Err(Error::parameter("query:consistency", detail));
-            }
-        };
-        if let Some(index) = call.number("min_index", &crate::wire::limits::LIMIT_VALUE)? {
+    async fn read(
+        self: &Arc<Self>,
+        route: &Route,
+        call: Call,
+        fresh: Freshness,
+    ) -> Result<Reply, Error> {
+        if let Some(index) = fresh.min_index {
             self.reach(index).await?;
         }
-        if consistency == Consistency::Linearizable {
+        if fresh.consistency == Consistency::Linearizable {
             self.consensus.read_barrier().await?;
         }
         let reply = (route.handler)(Arc::clone(self), call).await?;
-        if consistency == Consistency::Linearizable {
+        if fresh.consistency == Consistency::Linearizable {
             return Ok(reply);
         }
         let reader = self.replica.read();

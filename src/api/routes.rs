@@ -190,7 +190,7 @@ impl Route {
     pub fn writes(mut self) -> Self {
         self.access = Access::Leader;
         self.params.extend_from_slice(WRITE_PARAMS);
-        self.keyed = self.method == "POST";
+        self.keyed = true;
         self
     }
 

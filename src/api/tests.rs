@@ -2,7 +2,9 @@
 
 mod after_end;
 mod cases;
+mod cases_calls;
 mod cases_dry_runs;
+mod cases_fields;
 mod document;
 mod every_call;
 mod executions;

@@ -33,7 +33,8 @@ macro_rules! features {
 }
 
 features! {
-    FireAll: "misfire policy \"fire_all\"", "use \"fire_latest\" or \"skip\"";
+    FireAll: "misfire policy \"fire_all\", with its catch_up_max and catch_up_rate",
+        "use \"fire_latest\" or \"skip\"";
     BufferOne: "overlap policy \"buffer_one\"", "use \"allow\" or \"skip\"";
     Buffer: "overlap policy \"buffer\"", "use \"allow\" or \"skip\"";
     CancelRunning: "overlap policy \"cancel_running\"", "use \"allow\" or \"skip\"";

@@ -244,6 +244,7 @@ pub struct FailItem {
     pub retryable: Option<bool>,
     /// The worker's own delay, clamped to `max_backoff`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 2_592_000_000_u64)]
     pub retry_in_ms: Option<u64>,
 }
 

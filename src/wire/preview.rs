@@ -21,6 +21,10 @@ pub struct Preview {
     /// Resolves `H` and jitter as for the schedule of this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule_id: Option<String>,
+    /// Owner of that schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(default = "default")]
+    pub tenant: Option<String>,
 }
 
 /// Answer of `schedules:preview`.

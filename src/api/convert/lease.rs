@@ -242,12 +242,14 @@ fn fail(
         let place = at.key("error");
         issues.length(&place.key("type"), kind.len(), &limits::ERROR_TYPE_BYTES);
     }
+    let retry_in = retry_in_ms
+        .map(|ms| Millis(issues.number(&at.key("retry_in_ms"), ms, &limits::BACKOFF_MS)));
     let (error, truncated) = error.map(stored_error).unwrap_or_default();
     ReportAction::Fail {
         error,
         error_type,
         retryable: retryable.unwrap_or(true),
-        retry_in: retry_in_ms.map(|ms| Millis(ms.min(limits::BACKOFF_MS.max))),
+        retry_in,
         draw,
         truncated,
     }

@@ -152,6 +152,16 @@ pub fn misfire(
         None => (base.catch_up_rate, base.catch_up_rate_per),
         Some(text) => rate_text(issues, &at.key("catch_up_rate"), text),
     };
+    let catch_up_max = wire.catch_up_max.map_or(base.catch_up_max, |v| {
+        issues.count(&at.key("catch_up_max"), v, &limits::CATCH_UP_MAX)
+    });
+    // Both bound what "fire_all" creates. The default may stand there, because answers show it.
+    if catch_up_max != base.catch_up_max {
+        Feature::FireAll.refuse(issues, &at.key("catch_up_max"));
+    }
+    if (catch_up_rate, catch_up_rate_per) != (base.catch_up_rate, base.catch_up_rate_per) {
+        Feature::FireAll.refuse(issues, &at.key("catch_up_rate"));
+    }
     MisfirePolicy {
         policy,
         threshold: wire.threshold.map_or(base.threshold, |v| {
@@ -160,9 +170,7 @@ pub fn misfire(
         catch_up_window: wire
             .catch_up_window
             .map(|v| issues.span(&at.key("catch_up_window"), v, &limits::CATCH_UP_WINDOW_MS)),
-        catch_up_max: wire.catch_up_max.map_or(base.catch_up_max, |v| {
-            issues.count(&at.key("catch_up_max"), v, &limits::CATCH_UP_MAX)
-        }),
+        catch_up_max,
         catch_up_rate,
         catch_up_rate_per,
     }
@@ -342,7 +350,8 @@ mod tests {
         };
         assert_eq!(retry(&mut issues, &root, Some(retry_out(&model))), model);
         let model = MisfirePolicy {
-            catch_up_rate_per: Millis::minutes(1),
+            threshold: Millis::secs(90),
+            catch_up_window: Some(Millis::ZERO),
             ..MisfirePolicy::default()
         };
         assert_eq!(

@@ -28,6 +28,9 @@ pub fn rule(
     context: RuleContext<'_>,
 ) -> Option<(RuleSpec, Compiled)> {
     let before = issues.is_empty();
+    if wire.cron.is_none() {
+        only_of_cron(issues, at, &wire);
+    }
     let mut spec = RuleSpec::new(when(issues, at, &wire, context)?);
     spec.dialect = match wire.dialect.unwrap_or_default() {
         wire::Dialect::Unix => Dialect::Unix,
@@ -75,6 +78,30 @@ pub fn rule(
             }
             None
         }
+    }
+}
+
+/// Refuses what only a cron expression is read by. The defaults may stand there, because answers show them.
+fn only_of_cron(issues: &mut Issues, at: &At<'_>, wire: &wire::Rule) {
+    let given = [
+        (
+            "dialect",
+            wire.dialect.unwrap_or_default() != wire::Dialect::default(),
+        ),
+        ("day_match", wire.day_match.is_some()),
+        (
+            "dst_gap",
+            wire.dst_gap.unwrap_or_default() != wire::DstGap::default(),
+        ),
+        (
+            "dst_overlap",
+            wire.dst_overlap.unwrap_or_default() != wire::DstOverlap::default(),
+        ),
+    ];
+    for (name, _) in given.iter().filter(|(_, given)| *given) {
+        let detail =
+            "belongs to cron: other rules have their own reading; leave it out, or set it to null";
+        issues.add(&at.key(name), "invalid", detail);
     }
 }
 
@@ -327,6 +354,26 @@ mod tests {
                 r#"{"cron":"0 0 * * *","time_zone":"Mars/Base"}"#,
                 "/rule/time_zone",
                 "time_zone_unknown",
+            ),
+            (
+                r#"{"every":"1h","dialect":"quartz"}"#,
+                "/rule/dialect",
+                "invalid",
+            ),
+            (
+                r#"{"rrule":"DTSTART:20260101T000000Z\nRRULE:FREQ=DAILY","dst_gap":"skip"}"#,
+                "/rule/dst_gap",
+                "invalid",
+            ),
+            (
+                r#"{"iso8601":"R/2026-01-31T09:00:00Z/P1M","dst_overlap":"both"}"#,
+                "/rule/dst_overlap",
+                "invalid",
+            ),
+            (
+                r#"{"at":"2027-01-01T00:00:00Z","day_match":"and"}"#,
+                "/rule/day_match",
+                "invalid",
             ),
             (r#"{"every":"10ms"}"#, "/rule/every", "out_of_range"),
             (r#"{"after_end":"5ms"}"#, "/rule/after_end", "out_of_range"),

@@ -120,7 +120,6 @@ fn actions() -> Vec<Route> {
         Route::new("POST", pattern, id, handler)
             .says("schedules", summary)
             .writes()
-            .conditional()
             .refuses(ACT)
     };
     vec![
@@ -130,6 +129,7 @@ fn actions() -> Vec<Route> {
             handler!(act::pause),
             "Stops firing until resumed.",
         )
+        .conditional()
         .may_take::<wire::PauseSchedule>()
         .gives::<wire::Schedule>(200, "The schedule."),
         action(
@@ -138,6 +138,7 @@ fn actions() -> Vec<Route> {
             handler!(act::resume),
             "Fires again; a pause is caught up only when asked for.",
         )
+        .conditional()
         .may_take::<wire::ResumeSchedule>()
         .gives::<wire::ResumeResult>(200, "The schedule, and what was decided about the pause."),
         action(

@@ -124,4 +124,26 @@ async fn reasons_are_bounded() {
     let target = format!("/v1/queues/q?reason={}", "x".repeat(1_025));
     let answer = node.ask("PUT", &target, "{}").await.must(422);
     assert_eq!(answer.pointer(), "/reason");
+    for (target, body, status) in [
+        (
+            "/v1/queues/default:pause?reason=a",
+            r#"{"reason":"b"}"#,
+            400,
+        ),
+        (
+            "/v1/queues/default:pause?reason=a",
+            r#"{"reason":"a"}"#,
+            200,
+        ),
+        (
+            "/v1/cluster:pause?reason=a&dry_run=true",
+            r#"{"reason":"b"}"#,
+            400,
+        ),
+    ] {
+        let answer = node.ask("POST", target, body).await.must(status);
+        if status == 400 {
+            assert_eq!(answer.pointer(), "query:reason", "{target}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use crate::api::call::Call;
 use crate::api::convert::lease::queue_name_of;
 use crate::api::convert::rule::{RuleContext, preview_out, rule, warnings};
 use crate::api::convert::schedule::{created_out, generation_out, ledger_out};
+use crate::api::convert::{schedule_name, tenant as tenant_name};
 use crate::api::cursor::ListQuery;
 use crate::api::handlers::{LabelFilter, words};
 use crate::api::issues::{At, Issues};
@@ -16,7 +17,7 @@ use crate::api::reads::{schedule_rows, tenant_no, total_open};
 use crate::api::reply::Reply;
 use crate::calendar::Preview;
 use crate::command::outcome::Refusal;
-use crate::ids::TenantId;
+use crate::ids::{ExecutionId, TenantId};
 use crate::leader::planner::identity;
 use crate::model::schedule::{Schedule, ScheduleState, ScheduleStatus};
 use crate::state::reader::lists::{Listing, Size};
@@ -149,19 +150,33 @@ pub(super) async fn occurrences(api: Arc<Api>, call: Call) -> Result<Reply, Erro
             schedule_rows(&reader, &tenant, &id)?
         };
         let listing = Listing::of(&api.replica);
+        let position = query.position.as_deref().and_then(|p| p.split_first());
+        let (is_open, place) = match position {
+            None => (true, None),
+            Some((part, place)) => (*part == OPEN, (!place.is_empty()).then_some(place)),
+        };
         let mut items = Vec::new();
-        if query.position.is_none() {
-            for found in listing.open_by_id(row.tenant, &status.open)?.iter().rev() {
-                items.extend(open_record(found));
+        if is_open {
+            let (page, rest) = open_page(status.open, place, query.page_size);
+            let found = listing.open_by_id(row.tenant, &page)?;
+            items.extend(found.iter().filter_map(open_record));
+            if rest || items.len() >= query.page_size {
+                let next = match page.last().filter(|_| rest) {
+                    Some(last) => [&[OPEN], last.as_str().as_bytes()].concat(),
+                    None => vec![ENDED],
+                };
+                let next_cursor = query.next(Some(next));
+                return Ok(wire::Page { items, next_cursor });
             }
         }
-        let size = Size::of(query.page_size);
-        let start = query.position.as_deref();
+        let size = Size::of(query.page_size - items.len());
+        let start = place.filter(|_| !is_open);
         let found = listing.ledger(row.tenant, &id, start, size, |_| true)?;
         items.extend(found.items.iter().map(ledger_out));
+        let next = found.next.map(|next| [&[ENDED], next.as_slice()].concat());
         Ok(wire::Page {
             items,
-            next_cursor: query.next(found.next),
+            next_cursor: query.next(next),
         })
     });
     Reply::json(200, &page.await?)
@@ -193,6 +208,24 @@ pub(super) async fn generations(api: Arc<Api>, call: Call) -> Result<Reply, Erro
     Reply::json(200, &page.await?)
 }
 
+/// First byte of a position among open executions, followed by the id of the last one shown.
+const OPEN: u8 = b'o';
+/// First byte of a position in the ledger.
+const ENDED: u8 = b'f';
+
+/// Open executions newest first, at most a page of them after `place`, and whether there are more.
+fn open_page(
+    mut open: Vec<ExecutionId>,
+    place: Option<&[u8]>,
+    page_size: usize,
+) -> (Vec<ExecutionId>, bool) {
+    open.sort_unstable_by(|a, b| b.cmp(a));
+    open.retain(|id| place.is_none_or(|place| id.as_str().as_bytes() < place));
+    let more = open.len() > page_size;
+    open.truncate(page_size);
+    (open, more)
+}
+
 fn open_record(found: &crate::state::reader::Found) -> Option<wire::OccurrenceRecord> {
     let row = found.execution();
     let occurrence = row.occurrence.as_ref()?;
@@ -210,14 +243,16 @@ pub(super) async fn preview(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
     let root = At::Root;
     let count = body.count.unwrap_or(COUNT_DEFAULT);
     let count = issues.count(&root.key("count"), count, &limits::PREVIEW_COUNT);
-    let identity = match &body.schedule_id {
-        Some(text) => {
-            let name =
-                crate::api::convert::schedule_name(&mut issues, &root.key("schedule_id"), text);
-            name.map(|id| identity(&TenantId::default_tenant(), &id))
-        }
-        None => None,
+    let owner = match &body.tenant {
+        Some(text) => tenant_name(&mut issues, &root.key("tenant"), text),
+        None => Some(TenantId::default_tenant()),
     };
+    let name = body.schedule_id.as_deref();
+    let name = name.and_then(|text| schedule_name(&mut issues, &root.key("schedule_id"), text));
+    if body.tenant.is_some() && body.schedule_id.is_none() {
+        issues.add(&root.key("tenant"), "invalid", "belongs to schedule_id");
+    }
+    let identity = owner.zip(name).map(|(owner, id)| identity(&owner, &id));
     let now = api.runtime.clock().wall();
     let context = RuleContext {
         zones: &api.zones,
