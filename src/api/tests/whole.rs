@@ -14,17 +14,17 @@ use crate::leader::Scheduler;
 use crate::leader::testing::Cluster;
 use crate::raft::Forward;
 
-const EXECUTIONS: &str = "/v1/tenants/default/executions";
-const CLAIM: &str = "/v1/queues/q/leases:claim";
+pub(super) const EXECUTIONS: &str = "/v1/tenants/default/executions";
+pub(super) const CLAIM: &str = "/v1/queues/q/leases:claim";
 
-struct Nodes {
-    cluster: Cluster,
+pub(super) struct Nodes {
+    pub(super) cluster: Cluster,
     apis: Vec<Arc<Api>>,
 }
 
 impl Nodes {
     /// Two nodes; the first leads.
-    async fn two(seed: u64) -> Self {
+    pub(super) async fn two(seed: u64) -> Self {
         let cluster = Cluster::new(seed, 2);
         let wires = [Arc::new(Wire::default()), Arc::new(Wire::default())];
         let mut apis = Vec::new();
@@ -55,11 +55,17 @@ impl Nodes {
         Self { cluster, apis }
     }
 
-    async fn ask(&self, node: usize, method: &str, target: &str, body: &Value) -> Answered {
+    pub(super) async fn ask(
+        &self,
+        node: usize,
+        method: &str,
+        target: &str,
+        body: &Value,
+    ) -> Answered {
         self.keyed(node, method, target, body, None).await
     }
 
-    async fn keyed(
+    pub(super) async fn keyed(
         &self,
         node: usize,
         method: &str,
@@ -76,19 +82,51 @@ impl Nodes {
         Answered::of(self.apis[node].answer(request, Origin::Client).await)
     }
 
-    async fn submit(&self, id: &str) {
+    pub(super) async fn submit(&self, id: &str) {
         let body = json!({"execution_id": id, "kind": "a", "queue": "q", "retry": {"initial_backoff": "0s"}});
         self.ask(0, "POST", EXECUTIONS, &body).await.must(201);
     }
 
-    async fn claim(&self, node: usize, worker: &str, max: u32, wait_ms: u64) -> Vec<Value> {
+    /// A request as it is, to the first node.
+    pub(super) async fn raw(&self, request: crate::api::call::Request) -> Answered {
+        Answered::of(self.apis[0].answer(request, Origin::Client).await)
+    }
+
+    /// A call on the first node that must succeed.
+    pub(super) async fn good(&self, call: &str, body: &Value) -> Value {
+        let (method, target) = call.split_once(' ').expect("a method and a target");
+        let answer = self.ask(0, method, target, body).await;
+        assert!(answer.status < 300, "{call}: {:#}", answer.body);
+        answer.body
+    }
+
+    /// An execution as it is now.
+    pub(super) async fn execution(&self, id: &str) -> Value {
+        let target = format!("GET {EXECUTIONS}/{id}");
+        self.good(&target, &Value::Null).await
+    }
+
+    /// One item of a worker's report.
+    pub(super) async fn say(&self, worker: &str, what: &str, items: &[Value]) -> Vec<Value> {
+        let body = json!({"worker_id": worker, "leases": items});
+        let answer = self.good(&format!("POST /v1/leases:{what}"), &body).await;
+        answer["results"].as_array().expect("results").clone()
+    }
+
+    pub(super) async fn claim(
+        &self,
+        node: usize,
+        worker: &str,
+        max: u32,
+        wait_ms: u64,
+    ) -> Vec<Value> {
         let body = json!({"worker_id": worker, "max": max, "wait_ms": wait_ms, "lease_ms": 10_000});
         let answer = self.ask(node, "POST", CLAIM, &body).await.must(200);
         answer.body["leases"].as_array().unwrap().clone()
     }
 }
 
-fn reference(lease: &Value) -> Value {
+pub(super) fn reference(lease: &Value) -> Value {
     json!({
         "execution_id": lease["execution_id"], "attempt": lease["attempt"], "fencing_token": lease["fencing_token"],
     })
