@@ -10,6 +10,7 @@ mod cases_leases;
 mod cases_limits;
 mod cases_schedules;
 mod cases_times;
+mod cases_waiting;
 mod crew;
 mod document;
 mod every_call;
