@@ -387,8 +387,8 @@ fn fit(parts: &[Part], segments: &[&str]) -> Option<BTreeMap<&'static str, Strin
             }
             Part::Named(name, action) => {
                 let value = segment.strip_suffix(action)?;
-                // A name that holds a colon could only be an unknown action; keys and workers may hold one.
-                let colon_allowed = matches!(*name, "key" | "worker");
+                // A name that holds a colon could only be an unknown action; keys, kinds and workers may hold one.
+                let colon_allowed = matches!(*name, "key" | "kind" | "worker");
                 if value.is_empty() || (value.contains(':') && !colon_allowed) {
                     return None;
                 }

@@ -63,8 +63,8 @@ pub use preview::{
 };
 pub use problem::{FieldError, Problem};
 pub use queue::{
-    Backlog, KeyLimits, Pause, Queue, QueueOrder, QueueRetention, QueueStats, QueueStatus,
-    TenantStats,
+    Backlog, KeyLimits, KindPause, Pause, Queue, QueueOrder, QueueRetention, QueueStats,
+    QueueStatus, TenantStats,
 };
 pub use scalar::{Instant, Json, Span};
 pub use schedule::{

@@ -136,7 +136,17 @@ pub struct KeyLimits {
     pub parked: Option<u64>,
 }
 
-/// Body of `:pause` and `:resume` of a queue, tenant or the cluster.
+/// Whether a kind is paused, in every queue and for every tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct KindPause {
+    /// The kind.
+    pub kind: String,
+    /// The pause, when paused.
+    pub paused: Option<Paused>,
+}
+
+/// Body of `:pause` and `:resume` of a queue, tenant, kind or the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Pause {

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod cluster;
 pub mod executions;
+pub mod kinds;
 pub mod leases;
 mod pauses;
 pub mod queues;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<Route> {
     let mut rows = schedules::routes();
     rows.extend(executions::routes());
     rows.extend(queues::routes());
+    rows.extend(kinds::routes());
     rows.extend(tenants::routes());
     rows.extend(leases::routes());
     rows.extend(workers::routes());

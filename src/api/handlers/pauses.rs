@@ -1,4 +1,4 @@
-//! Pausing and resuming, the same for queues and tenants.
+//! Pausing and resuming, the same for queues, tenants and kinds.
 
 use serde::Serialize;
 

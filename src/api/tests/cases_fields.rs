@@ -457,7 +457,13 @@ const HEADERS: &[(&str, &str, &str, &str, &str)] = &[
         "if-match",
         "*",
     ),
-    ("POST", "/v1/queues/default:pause", "", "if-match", "\"1.0\""),
+    (
+        "POST",
+        "/v1/queues/default:pause",
+        "",
+        "if-match",
+        "\"1.0\"",
+    ),
     (
         "PUT",
         "/v1/tenants/default/schedules/x",

@@ -57,6 +57,7 @@ const GATES: &[(&str, &str, &str, &str)] = &[
         "PUT /v1/tenants/default/keys/k",
         "{}",
     ),
+    ("POST /v1/kinds/a:pause", "", "POST /v1/kinds/a:resume", ""),
 ];
 
 /// A poll that waits gets nothing through a closed gate, and the work at once when it opens.
@@ -90,7 +91,7 @@ async fn a_poll_gets_nothing_through_a_closed_gate_and_the_work_when_it_opens() 
 /// A pause with an end ends by itself, for who waits too.
 #[tokio::test(start_paused = true)]
 async fn a_timed_pause_ends_in_time_for_who_waits() {
-    for scope in ["queues/q", "tenants/default", "cluster"] {
+    for scope in ["queues/q", "tenants/default", "kinds/a", "cluster"] {
         let nodes = Nodes::two(520).await;
         nodes.submit("e").await;
         let wall = crate::time::Clock::wall(nodes.cluster.clock.as_ref());
@@ -206,4 +207,73 @@ async fn a_lease_is_whole_however_long_its_claim_has_waited() {
     assert!(lease["expires_in_ms"].as_u64() > Some(900), "{lease}");
     let renewed = nodes.say("w", "renew", &[reference(lease)]).await;
     assert_eq!(renewed[0]["status"], "ok");
+}
+
+/// A kind is paused in every queue, others go on; the pause is shown, survives a change of leader, and is no skip.
+#[tokio::test(start_paused = true)]
+async fn a_paused_kind_waits_in_every_queue_and_others_go_on() {
+    let nodes = Nodes::two(524).await;
+    for (kind, queue) in [("Mail:send/v2", "q"), ("Mail:send/v2", "r"), ("other", "q")] {
+        let body = json!({"kind": kind, "queue": queue});
+        nodes.good(&format!("POST {EXECUTIONS}"), &body).await;
+    }
+    let path = "/v1/kinds/Mail:send%2Fv2";
+    let dry = nodes
+        .ask(
+            0,
+            "POST",
+            &format!("{path}:pause?dry_run=true"),
+            &Value::Null,
+        )
+        .await;
+    assert_eq!(dry.must(200).header("x-dry-run"), "true");
+    let why = json!({"reason": "the gateway is down"});
+    let shown = nodes.good(&format!("POST {path}:pause"), &why).await;
+    assert_eq!(
+        (&shown["kind"], &shown["paused"]["reason"]),
+        (&json!("Mail:send/v2"), &why["reason"])
+    );
+    nodes.cluster.elect(1);
+    nodes.cluster.leader().await;
+    let claim = json!({"worker_id": "w", "queues": ["q", "r"], "max": 9, "wait_ms": 500});
+    let got = nodes.good("POST /v1/leases:claim", &claim).await;
+    let kinds: Vec<_> = got["leases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|l| l["kind"].clone())
+        .collect();
+    assert_eq!(kinds, ["other"]);
+    let list = nodes
+        .ask(1, "GET", "/v1/kinds", &Value::Null)
+        .await
+        .must(200);
+    assert_eq!(list.body["items"], json!([shown]));
+    let resumed = nodes
+        .good(&format!("POST {path}:resume"), &Value::Null)
+        .await;
+    assert_eq!(resumed["paused"], Value::Null);
+    let got = nodes.good("POST /v1/leases:claim", &claim).await;
+    assert_eq!(got["leases"].as_array().unwrap().len(), 2);
+    let list = nodes.good("GET /v1/kinds", &Value::Null).await;
+    assert_eq!(list["items"], json!([]));
+    for (target, status) in [
+        ("/v1/kinds/a%20b:pause", 400),
+        ("/v1/kinds/:pause", 404),
+        ("/v1/kinds/a:stop", 404),
+    ] {
+        nodes
+            .ask(0, "POST", target, &Value::Null)
+            .await
+            .must(status);
+    }
+    let until = json!({"until": "2020-01-01T00:00:00Z"});
+    assert_eq!(
+        nodes
+            .ask(0, "POST", "/v1/kinds/a:pause", &until)
+            .await
+            .must(422)
+            .pointer(),
+        "/until"
+    );
 }

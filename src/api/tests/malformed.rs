@@ -15,6 +15,7 @@ fn path_of(route: &Route) -> String {
         .replace("{execution}", "e1")
         .replace("{queue}", "default")
         .replace("{key}", "k")
+        .replace("{kind}", "mail")
         .replace("{worker}", "w1")
         .replace("{node}", "2")
 }
