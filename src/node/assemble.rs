@@ -22,9 +22,9 @@ use crate::leader::peer_clocks::MeasuredClocks;
 use crate::leader::rules::ZoneReleases;
 use crate::leader::{Leader, LeaderParts, LeaderSettings, Scheduler};
 use crate::node::clock::ManualClock;
-use crate::node::stop::{Signals, end_process, end_process_because};
+use crate::node::stop::{Signals, end_process, end_process_because, end_process_replaced};
 use crate::node::{DataDir, NodeError, upkeep};
-use crate::raft::net::{ListenParts, TcpTransport, listen};
+use crate::raft::net::{ListenParts, Presence, TcpTransport, introduce, listen};
 use crate::raft::{
     Consensus, Forward, ForwardHandler, NodeAddress, NodeParts, PeerHandler, RaftSettings,
     TokioNode,
@@ -33,6 +33,7 @@ use crate::rt::{AbortOnDrop, Runtime, SystemClock, TokioRuntime};
 use crate::state::machine::Machine;
 use crate::state::replica::Replica;
 use crate::store::log::LogStore;
+use crate::store::log::births::Births;
 use crate::store::log::identity::Identity;
 use crate::store::log::rocks::RocksLog;
 use crate::store::{RocksMemory, RocksStore, StateStore};
@@ -85,6 +86,9 @@ pub(super) async fn serve(
     });
     late.set(Arc::new(Forwarded::new(Arc::clone(&api))));
     announce(&config);
+    if config.join && raft.node.status().members.voters.is_empty() {
+        announce_joining(&config);
+    }
     let (node, stopping, tasks) = (Arc::clone(&raft.node), Arc::clone(&api), Arc::clone(&rt));
     let stop = async move {
         let signal = signals.next().await;
@@ -160,6 +164,7 @@ fn clock_of(config: &ServeConfig, replica: &Replica) -> (Arc<dyn Clock>, Option<
 struct Raft {
     node: Arc<TokioNode>,
     _listener: Option<AbortOnDrop>,
+    _greetings: AbortOnDrop,
 }
 
 async fn start_raft(
@@ -176,24 +181,30 @@ async fn start_raft(
     };
     identity.claim(data.path())?;
     let log = RocksLog::open(data.path(), config.accept_data_loss)?;
-    let transport = TcpTransport::new(config.node_id, config.cluster_name.clone(), Arc::clone(&rt));
+    let presence = presence(config, data, rt.as_ref())?;
+    let transport = TcpTransport::new(presence.clone(), Arc::clone(&rt));
     let parts = NodeParts {
         id: config.node_id,
         cluster: config.cluster_name.clone(),
         settings: raft_settings(config),
         log: Arc::new(log) as Arc<dyn LogStore>,
         machine: Arc::clone(replica) as Arc<dyn Machine>,
-        transport: Arc::new(transport),
+        transport: Arc::new(transport.clone()),
         forwards: Arc::clone(late) as Arc<dyn ForwardHandler>,
         rt: Arc::clone(&rt),
         on_stop: Arc::new(|why| end_process_because(why)),
     };
     let members = members(config);
     let (join, id) = (config.join, config.node_id);
+    let introduced = match presence.births.is_new() && !join {
+        true => introduce(&transport, id, &members),
+        false => Box::pin(std::future::ready(())),
+    };
     // Inside Raft's own runtime, so that all of its tasks run there.
     let starting = handle.spawn(async move {
         let (node, handler) = TokioNode::start(parts).await?;
         if !join {
+            introduced.await;
             node.found(members).await?;
         }
         Ok::<_, Fault>((node, handler))
@@ -201,26 +212,40 @@ async fn start_raft(
     let (node, handler) = starting
         .await
         .map_err(|e| NodeError::Config(format!("node {id}: Raft did not start: {e}")))??;
+    let node = Arc::new(node);
+    let consensus: std::sync::Weak<dyn Consensus> = Arc::downgrade(&node) as _;
+    let greetings = presence.get_to_know(&transport, consensus, rt.as_ref());
     let listener = match config.peer_listen {
-        Some(address) => Some(listen_for_peers(config, address, handler, rt).await?),
+        Some(address) => Some(listen_for_peers(address, presence, handler, rt).await?),
         None => None,
     };
     Ok(Raft {
-        node: Arc::new(node),
+        node,
         _listener: listener,
+        _greetings: greetings.into(),
+    })
+}
+
+fn presence(config: &ServeConfig, data: &DataDir, rt: &dyn Runtime) -> Result<Presence, NodeError> {
+    let births = Arc::new(Births::open(data.path(), rt.random_u64())?);
+    let (told, known) = (config.clone(), Arc::clone(&births));
+    Ok(Presence {
+        id: config.node_id,
+        cluster: config.cluster_name.clone(),
+        births,
+        on_replaced: Arc::new(move |by| end_process_replaced(&told, by, known.last_node())),
     })
 }
 
 async fn listen_for_peers(
-    config: &ServeConfig,
     address: SocketAddr,
+    presence: Presence,
     handler: Arc<dyn PeerHandler>,
     rt: Arc<dyn Runtime>,
 ) -> Result<AbortOnDrop, NodeError> {
     let socket = bind(address).await?;
     let parts = ListenParts {
-        id: config.node_id,
-        cluster: config.cluster_name.clone(),
+        presence,
         handler,
         rt,
     };
@@ -312,6 +337,17 @@ fn announce(config: &ServeConfig) {
             config.listen
         );
     }
+}
+
+fn announce_joining(config: &ServeConfig) {
+    let peer = config.peer_listen.map(|a| a.to_string());
+    tracing::info!(
+        "empty, and waits to be added. On any machine: punctual --server URL-OF-A-MEMBER cluster add-member --node {} \
+         --peer {} --api {}",
+        config.node_id,
+        peer.unwrap_or_default(),
+        config.own_api_url()
+    );
 }
 
 /// Forwards arrive as soon as Raft runs; the API comes a moment later.

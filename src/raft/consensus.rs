@@ -23,6 +23,8 @@ use super::{
     NodeAddress, PeerClock, ProposeError,
 };
 
+/// How long a node that is to be added may take to answer.
+const GREET: Duration = Duration::from_secs(3);
 /// Largest forwarded request or answer.
 const FORWARD_BYTES_MAX: usize = 8 * 1024 * 1024 + 64 * 1024;
 
@@ -244,6 +246,13 @@ impl<R: NodeRuntime> Consensus for RaftNode<R> {
                     return Err(MembershipError::Refused(why));
                 }
                 None => {}
+            }
+            // Found out now, and not by a learner that never catches up.
+            if let Err(error) = shared.transport.greet(id, &address, GREET).await {
+                let why = format!(
+                    "node {id} cannot be added ({error}); start it empty, with --join and a node_id that was never used"
+                );
+                return Err(MembershipError::Refused(why));
             }
             let nodes = BTreeMap::from([(id, address)]);
             shared.change(ChangeMembers::AddNodes(nodes), true).await

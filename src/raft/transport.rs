@@ -53,6 +53,17 @@ pub trait PeerTransport: Send + Sync + 'static {
         request: Bytes,
         deadline: Duration,
     ) -> BoxFuture<'static, Result<Bytes, PeerError>>;
+
+    /// Whether node `to` answers at `address` and may be talked to: the right cluster, number and data directory. The
+    /// error says what is wrong there. A network that cannot tell says yes.
+    fn greet(
+        &self,
+        _to: u64,
+        _address: &NodeAddress,
+        _deadline: Duration,
+    ) -> BoxFuture<'static, Result<(), PeerError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// The receiving side.

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::super::NodeAddress;
 use super::super::transport::{Lane, PeerError, PeerTransport};
 use super::frame::{Frame, Hello, Kind, WRITES_MAX, Welcome, body_max, write_all};
+use super::presence::Presence;
 use crate::rt::{AbortOnDrop, Runtime};
 
 /// Longest wait for a connection, within the call's own deadline.
@@ -34,8 +35,7 @@ pub struct TcpTransport {
 }
 
 struct Shared {
-    id: u64,
-    cluster: String,
+    presence: Presence,
     rt: Arc<dyn Runtime>,
     links: Mutex<BTreeMap<(u64, Lane, String), Arc<Link>>>,
 }
@@ -65,12 +65,11 @@ struct Connection {
 }
 
 impl TcpTransport {
-    /// For node `id` of `cluster`; tasks run on `rt`.
+    /// For the node that `presence` names; tasks run on `rt`.
     #[must_use]
-    pub fn new(id: u64, cluster: String, rt: Arc<dyn Runtime>) -> Self {
+    pub fn new(presence: Presence, rt: Arc<dyn Runtime>) -> Self {
         let shared = Shared {
-            id,
-            cluster,
+            presence,
             rt,
             links: Mutex::default(),
         };
@@ -100,6 +99,24 @@ impl PeerTransport for TcpTransport {
             let link = shared.link(to, lane, &address);
             let connection = shared.connection(&link, to, lane, &address, until).await?;
             connection.call(request, until).await
+        })
+    }
+
+    fn greet(
+        &self,
+        to: u64,
+        address: &NodeAddress,
+        deadline: Duration,
+    ) -> BoxFuture<'static, Result<(), PeerError>> {
+        let shared = Arc::clone(&self.shared);
+        let address = address.peer.clone();
+        let until = Instant::now() + deadline;
+        Box::pin(async move {
+            let greeted = timeout_at(until, shared.open(to, Lane::Control, &address)).await;
+            let greeted = greeted.unwrap_or_else(|_| Err("no answer in time".into()));
+            greeted
+                .map(drop)
+                .map_err(|why| PeerError::Unreachable(format!("{address}: {why}")))
         })
     }
 }
@@ -132,13 +149,7 @@ impl Shared {
             ));
         }
         let limit = until.min(Instant::now() + CONNECT);
-        let hello = Hello {
-            lane,
-            from: self.id,
-            to,
-            cluster: self.cluster.clone(),
-        };
-        let made = timeout_at(limit, open(address, &hello)).await;
+        let made = timeout_at(limit, self.open(to, lane, address)).await;
         let made = made.unwrap_or_else(|_| Err("no answer to the handshake in time".into()));
         match made {
             Ok(stream) => {
@@ -160,17 +171,39 @@ impl Shared {
     }
 }
 
-async fn open(address: &str, hello: &Hello) -> Result<TcpStream, String> {
-    let mut stream = TcpStream::connect(address)
-        .await
-        .map_err(|e| e.to_string())?;
-    stream.set_nodelay(true).map_err(|e| e.to_string())?;
-    stream
-        .write_all(&hello.encode())
-        .await
-        .map_err(|e| e.to_string())?;
-    let answer = stream.read_u8().await.map_err(|e| e.to_string())?;
-    Welcome::refusal(answer).map_or(Ok(stream), |why| Err(why.to_owned()))
+/// A connection that is welcome on the other side.
+async fn open(address: &str, hello: &Hello) -> std::io::Result<(TcpStream, u8)> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(&hello.encode()).await?;
+    let answer = stream.read_u8().await?;
+    Ok((stream, answer))
+}
+
+impl Shared {
+    async fn open(&self, to: u64, lane: Lane, address: &str) -> Result<TcpStream, String> {
+        let own = &self.presence;
+        let hello = Hello {
+            lane,
+            from: own.id,
+            to,
+            from_birth: own.births.own(),
+            to_birth: own.births.of(to).unwrap_or(0),
+            cluster: own.cluster.clone(),
+        };
+        let (mut stream, answer) = open(address, &hello).await.map_err(|e| e.to_string())?;
+        if answer == Welcome::Stranger as u8 {
+            own.replaced(to);
+        }
+        if let Some(why) = Welcome::refusal(answer) {
+            return Err(why.to_owned());
+        }
+        let birth = stream.read_u64_le().await.map_err(|e| e.to_string())?;
+        match own.meet(self.rt.as_ref(), to, birth).await {
+            true => Ok(stream),
+            false => Err("its data directory is not the one known under its number".into()),
+        }
+    }
 }
 
 impl Connection {

@@ -13,7 +13,7 @@ use super::super::transport::Lane;
 /// First bytes of a connection.
 const MAGIC: [u8; 4] = *b"PNCT";
 /// Protocol version spoken here.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Longest cluster name.
 const CLUSTER_MAX: usize = 256;
 /// Bytes of a frame between its length and its body.
@@ -33,6 +33,10 @@ pub(super) enum Welcome {
     Cluster = 2,
     /// Meant for another node.
     Node = 3,
+    /// The caller expects another data directory here than this node has.
+    Replaced = 4,
+    /// The caller has another data directory than the one known here under its number.
+    Stranger = 5,
 }
 
 impl Welcome {
@@ -45,6 +49,11 @@ impl Welcome {
             }
             2 => Some("it belongs to another cluster: check cluster_name and the addresses"),
             3 => Some("another node answers at this address: check node_id and the addresses"),
+            4 => Some(
+                "it came back with another data directory: remove it from the cluster, and let it join under a \
+                 node_id that was never used",
+            ),
+            5 => Some("it knows this node by another data directory"),
             _ => Some("it refused the connection"),
         }
     }
@@ -56,6 +65,10 @@ pub(super) struct Hello {
     pub(super) lane: Lane,
     pub(super) from: u64,
     pub(super) to: u64,
+    /// The caller's birth.
+    pub(super) from_birth: u64,
+    /// The birth that the caller knows of the node it calls; 0: none yet.
+    pub(super) to_birth: u64,
     pub(super) cluster: String,
 }
 
@@ -63,12 +76,14 @@ impl Hello {
     pub(super) fn encode(&self) -> Vec<u8> {
         let name = self.cluster.as_bytes();
         let name = name.get(..CLUSTER_MAX).unwrap_or(name);
-        let mut out = Vec::with_capacity(24 + name.len());
+        let mut out = Vec::with_capacity(40 + name.len());
         out.extend_from_slice(&MAGIC);
         out.push(VERSION);
         out.push(lane_byte(self.lane));
         out.extend_from_slice(&self.from.to_le_bytes());
         out.extend_from_slice(&self.to.to_le_bytes());
+        out.extend_from_slice(&self.from_birth.to_le_bytes());
+        out.extend_from_slice(&self.to_birth.to_le_bytes());
         let len = u16::try_from(name.len()).unwrap_or(u16::MAX);
         out.extend_from_slice(&len.to_le_bytes());
         out.extend_from_slice(name);
@@ -92,6 +107,8 @@ impl Hello {
         let lane = lane_of(stream.read_u8().await.map_err(|_| None)?).ok_or(None)?;
         let from = stream.read_u64_le().await.map_err(|_| None)?;
         let to = stream.read_u64_le().await.map_err(|_| None)?;
+        let from_birth = stream.read_u64_le().await.map_err(|_| None)?;
+        let to_birth = stream.read_u64_le().await.map_err(|_| None)?;
         let len = usize::from(stream.read_u16_le().await.map_err(|_| None)?);
         if len > CLUSTER_MAX {
             return Err(Some(Welcome::Cluster));
@@ -103,6 +120,8 @@ impl Hello {
             lane,
             from,
             to,
+            from_birth,
+            to_birth,
             cluster,
         })
     }

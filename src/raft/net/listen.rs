@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::super::transport::{Lane, PeerHandler};
 use super::frame::{Frame, Hello, Kind, WRITES_MAX, Welcome, body_max, write_all};
+use super::presence::Presence;
 use crate::rt::{AbortOnDrop, Runtime, TaskHandle};
 
 /// Most connections at once: four lanes from each of a few nodes, with room for reconnects.
@@ -33,9 +34,7 @@ const fn calls_max(lane: Lane) -> usize {
 /// What a listener is made of.
 pub struct ListenParts {
     /// This node.
-    pub id: u64,
-    /// Its cluster.
-    pub cluster: String,
+    pub presence: Presence,
     /// Who answers.
     pub handler: Arc<dyn PeerHandler>,
     /// Where tasks run.
@@ -89,19 +88,45 @@ async fn serve(mut stream: TcpStream, parts: &Arc<ListenParts>, _permit: OwnedSe
         return;
     };
     let welcome = match &said {
-        Ok(hello) if hello.cluster != parts.cluster => Welcome::Cluster,
-        Ok(hello) if hello.to != parts.id || hello.from == parts.id => Welcome::Node,
-        Ok(_) => Welcome::Ok,
+        Ok(hello) => judge(hello, parts).await,
         Err(Some(why)) => *why,
         Err(None) => return,
     };
-    let sent = stream.write_all(&[welcome as u8]).await;
-    let (Ok(hello), Welcome::Ok, Ok(())) = (said, welcome, sent) else {
-        tracing::warn!(?welcome, "refused a peer connection");
+    let mut answer = vec![welcome as u8];
+    if welcome == Welcome::Ok {
+        answer.extend_from_slice(&parts.presence.births.own().to_le_bytes());
+    }
+    let sent = stream.write_all(&answer).await;
+    let (Ok(hello), Welcome::Ok, Ok(())) = (&said, welcome, sent) else {
+        let from = said.as_ref().ok().map(|hello| hello.from);
+        tracing::warn!(?welcome, ?from, "refused a peer connection");
+        if let (Welcome::Replaced, Ok(hello)) = (welcome, &said) {
+            parts.presence.replaced(hello.from);
+        }
         return;
     };
     if stream.set_nodelay(true).is_ok() {
-        requests(stream, &hello, parts).await;
+        requests(stream, hello, parts).await;
+    }
+}
+
+async fn judge(hello: &Hello, parts: &ListenParts) -> Welcome {
+    let own = &parts.presence;
+    if hello.cluster != own.cluster {
+        return Welcome::Cluster;
+    }
+    if hello.to != own.id || hello.from == own.id {
+        return Welcome::Node;
+    }
+    if hello.to_birth != 0 && hello.to_birth != own.births.own() {
+        return Welcome::Replaced;
+    }
+    match own
+        .meet(parts.rt.as_ref(), hello.from, hello.from_birth)
+        .await
+    {
+        true => Welcome::Ok,
+        false => Welcome::Stranger,
     }
 }
 

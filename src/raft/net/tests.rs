@@ -10,10 +10,11 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use super::connect::within;
-use super::{ListenParts, TcpTransport, listen};
+use super::{ListenParts, OnReplaced, Presence, TcpTransport, listen};
 use crate::raft::NodeAddress;
 use crate::raft::transport::{Lane, PeerError, PeerHandler, PeerTransport};
 use crate::rt::{AbortOnDrop, Runtime, SystemClock, TokioRuntime};
+use crate::store::log::births::Births;
 
 const WIDE: Duration = Duration::from_secs(20);
 
@@ -49,10 +50,25 @@ impl PeerHandler for Echo {
     }
 }
 
+/// Node `id` of cluster `c` with the data directory `birth`; who told it that it was replaced goes to `told`.
+fn presence(cluster: &str, id: u64, birth: u64, told: &Arc<AtomicUsize>) -> Presence {
+    let told = Arc::clone(told);
+    let on_replaced: OnReplaced =
+        Arc::new(move |by| told.store(usize::try_from(by).unwrap_or(0), Ordering::SeqCst));
+    Presence {
+        id,
+        cluster: cluster.into(),
+        births: Arc::new(Births::in_memory(birth)),
+        on_replaced,
+    }
+}
+
 struct Pair {
     transport: TcpTransport,
     address: NodeAddress,
     echo: Arc<Echo>,
+    /// Who told a side that it was replaced; 0: nobody.
+    told: Arc<AtomicUsize>,
     listener: Option<AbortOnDrop>,
     rt: Arc<dyn Runtime>,
 }
@@ -65,14 +81,14 @@ async fn pair_of(server_cluster: &str, server_id: u64) -> Pair {
     let socket = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let peer = socket.local_addr().expect("an address").to_string();
     let echo = Arc::new(Echo::default());
+    let told = Arc::default();
     let parts = ListenParts {
-        id: server_id,
-        cluster: server_cluster.into(),
+        presence: presence(server_cluster, server_id, 2_000, &told),
         handler: Arc::clone(&echo) as Arc<dyn PeerHandler>,
         rt: Arc::clone(&rt),
     };
     let listener = Some(listen(socket, parts).into());
-    let transport = TcpTransport::new(1, "c".into(), Arc::clone(&rt));
+    let transport = TcpTransport::new(presence("c", 1, 1_000, &told), Arc::clone(&rt));
     let address = NodeAddress {
         peer,
         api: String::new(),
@@ -81,6 +97,7 @@ async fn pair_of(server_cluster: &str, server_id: u64) -> Pair {
         transport,
         address,
         echo,
+        told,
         listener,
         rt,
     }
@@ -152,6 +169,51 @@ async fn another_cluster_or_node_is_refused_with_the_reason() {
     assert!(matches!(&wrong, Err(PeerError::Unreachable(why)) if why.contains("node_id")));
 }
 
+/// Listens again on the same port, with data directory `birth`.
+async fn serve_again(pair: &mut Pair, birth: u64) {
+    // The listener before it is gone at its task's next turn.
+    let bound = async {
+        loop {
+            match TcpListener::bind(&pair.address.peer).await {
+                Ok(socket) => return socket,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    let socket = within(WIDE, bound).await.expect("the same port");
+    let parts = ListenParts {
+        presence: presence("c", 2, birth, &pair.told),
+        handler: Arc::clone(&pair.echo) as Arc<dyn PeerHandler>,
+        rt: Arc::clone(&pair.rt),
+    };
+    pair.listener = Some(listen(socket, parts).into());
+}
+
+#[tokio::test]
+async fn a_node_that_comes_back_without_its_data_is_refused_and_told() {
+    let mut pair = pair_of("c", 2).await;
+    let (second, address) = (WIDE, pair.address.clone());
+    assert!(pair.transport.greet(2, &address, second).await.is_ok());
+    // Called: its number belongs to another data directory.
+    pair.listener = None;
+    serve_again(&mut pair, 2_001).await;
+    let refused = pair.transport.greet(2, &address, second).await;
+    let is_named = |r: &Result<(), PeerError>| format!("{r:?}").contains("another data directory");
+    assert!(is_named(&refused), "{refused:?}");
+    assert_eq!(pair.told.swap(0, Ordering::SeqCst), 1);
+    // Calling: the same.
+    let caller = presence("c", 1, 1_001, &pair.told);
+    pair.listener = None;
+    serve_again(&mut pair, 2_002).await;
+    let first = TcpTransport::new(presence("c", 1, 1_000, &pair.told), Arc::clone(&pair.rt));
+    assert!(first.greet(2, &address, second).await.is_ok());
+    let replaced = TcpTransport::new(caller, Arc::clone(&pair.rt));
+    let refused = replaced.greet(2, &address, second).await;
+    assert!(is_named(&refused), "{refused:?}");
+    assert_eq!(pair.told.swap(0, Ordering::SeqCst), 2);
+    assert_eq!(pair.echo.calls.load(Ordering::SeqCst), 0);
+}
+
 #[tokio::test]
 async fn a_dead_listener_is_unreachable_and_comes_back() {
     let mut pair = pair_of("c", 2).await;
@@ -161,16 +223,7 @@ async fn a_dead_listener_is_unreachable_and_comes_back() {
     while matches!(failed, Ok(_) | Err(PeerError::Lost(_))) {
         failed = call(&pair, "x", Duration::from_secs(1)).await;
     }
-    let socket = TcpListener::bind(&pair.address.peer)
-        .await
-        .expect("the same port");
-    let parts = ListenParts {
-        id: 2,
-        cluster: "c".into(),
-        handler: Arc::clone(&pair.echo) as Arc<dyn PeerHandler>,
-        rt: Arc::clone(&pair.rt),
-    };
-    pair.listener = Some(listen(socket, parts).into());
+    serve_again(&mut pair, 2_000).await;
     let back = async {
         while call(&pair, "x", WIDE).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;

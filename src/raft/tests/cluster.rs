@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use super::machine::TestMachine;
 use crate::fault::Fault;
-use crate::raft::net::{ListenParts, TcpTransport, listen};
+use crate::raft::net::{ListenParts, Presence, TcpTransport, listen};
 use crate::raft::{
     Consensus, Forward, ForwardHandler, MembershipError, NodeAddress, NodeParts, RaftNode,
     RaftSettings,
@@ -20,6 +20,7 @@ use crate::rt::{AbortOnDrop, Runtime, SystemClock, TokioRuntime};
 use crate::state::machine::Machine;
 use crate::store::MemStore;
 use crate::store::log::LogStore;
+use crate::store::log::births::Births;
 use crate::store::log::mem::{InstantSync, MemDisk, MemLog};
 
 /// Answers with the asking node and the request.
@@ -93,7 +94,13 @@ impl Cluster {
         });
         let machine = TestMachine::open(Arc::clone(&machines.store));
         let log = MemLog::open(&machines.disk, Arc::new(InstantSync));
-        let transport = TcpTransport::new(id, "loopback".into(), Arc::clone(&self.rt));
+        let presence = Presence {
+            id,
+            cluster: "loopback".into(),
+            births: Arc::new(Births::in_memory(id)),
+            on_replaced: Arc::new(|by| tracing::error!(by, "replaced")),
+        };
+        let transport = TcpTransport::new(presence.clone(), Arc::clone(&self.rt));
         let (node, handler) = RaftNode::start(NodeParts {
             id,
             cluster: "loopback".into(),
@@ -107,8 +114,7 @@ impl Cluster {
         })
         .await?;
         let parts = ListenParts {
-            id,
-            cluster: "loopback".into(),
+            presence,
             handler,
             rt: Arc::clone(&self.rt),
         };

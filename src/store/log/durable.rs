@@ -1,7 +1,7 @@
 //! Small files that are replaced as a whole.
 //!
 //! Purpose: write a file so that a crash at any moment leaves the old or the new content.
-//! Callers: [`super::witness`], [`super::identity`].
+//! Callers: [`super::witness`], [`super::identity`], [`super::births`].
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

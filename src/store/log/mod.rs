@@ -14,6 +14,7 @@ use bytes::Bytes;
 
 use crate::fault::Fault;
 
+pub mod births;
 mod durable;
 pub mod fields;
 pub mod identity;

@@ -34,7 +34,8 @@ pub struct Witnessed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the log has lost data that was durable: {what}. This node must not vote or acknowledge again. \
-     In a cluster: remove it (`punctual cluster remove`), wipe its data directory and let it join under a new id. \
+     In a cluster: remove it (`punctual cluster remove-member N`), empty its data directory, start it with --join under a \
+     node_id that was never used, and add it (`punctual cluster add-member`). \
      A single node can be started once with --accept-data-loss"
 )]
 pub struct Loss {
