@@ -256,7 +256,11 @@ impl Api {
 
     fn no_leader(&self) -> Error {
         let status = self.consensus.status();
+        let is_cut_off = status.quorum_ack_age_ms.is_some_and(|age| age > 1_000);
         let detail = match status.leader {
+            Some(id) if id == status.id && is_cut_off => {
+                "this node led, and no majority of the nodes answers it"
+            }
             Some(id) if id == status.id => "this node is taking office",
             Some(_) => "the leader is just changing",
             None => "no leader is known now",

@@ -57,6 +57,10 @@ use crate::time::{Millis, Timestamp};
 const BEAT: Duration = Duration::from_millis(250);
 /// A leader that has not ticked or committed for so long renews its office before it expires anything.
 const STALL: Millis = Millis::secs(1);
+/// A leader that no majority has confirmed for so long leaves office: others have elected one, or soon will, and whoever
+/// waits here is told so instead of waiting for the network. Far above an election time-out, so that a busy machine keeps
+/// its office.
+const QUORUM_LOST: Millis = Millis::secs(2);
 /// Why a node with a bad clock does not lead.
 const CLOCK_REFUSED: &str = "a majority of the cluster's clocks is against this node's";
 /// Pause before office is tried again in a term that it could not be held in.
@@ -274,6 +278,7 @@ pub(super) struct Office {
     last_beat: Millis,
     last_commit: Instant,
     next_gauges: Instant,
+    next_quorum_look: Instant,
 
     next_watermarks: Instant,
     next_retention: Instant,
@@ -327,6 +332,7 @@ impl Office {
             last_beat: shared.runtime.clock().monotonic(),
             last_commit: begin,
             next_gauges: begin,
+            next_quorum_look: begin,
             next_watermarks: begin,
             next_retention: begin,
             retention_resume: None,

@@ -124,6 +124,13 @@ impl Runtime for TestRuntime {
 
 type Waiting = oneshot::Sender<Result<Committed, ProposeError>>;
 
+/// A node that still believes that it leads.
+struct Ghost {
+    term: u64,
+    waiting: Vec<Waiting>,
+    since: Instant,
+}
+
 #[derive(Default)]
 struct Log {
     /// Appended and not yet committed.
@@ -132,7 +139,7 @@ struct Log {
     term: u64,
     leader: Option<u64>,
     /// Nodes that still believe in an old term, with proposals that lead nowhere.
-    ghosts: BTreeMap<u64, (u64, Vec<Waiting>)>,
+    ghosts: BTreeMap<u64, Ghost>,
     committed: u64,
     seen: Witness,
 }
@@ -229,8 +236,8 @@ impl Consensus for FakeConsensus {
     ) -> BoxFuture<'static, Result<Committed, ProposeError>> {
         let (tell, told) = oneshot::channel();
         let mut log = self.shared.log.lock();
-        if let Some((_, waiting)) = log.ghosts.get_mut(&self.id).filter(|g| g.0 == term) {
-            waiting.push(tell);
+        if let Some(ghost) = log.ghosts.get_mut(&self.id).filter(|g| g.term == term) {
+            ghost.waiting.push(tell);
         } else if log.leader == Some(self.id) && log.term == term {
             log.append(self.id, Payload::Batch(payload), Some(tell));
             self.shared.appended.notify_one();
@@ -252,7 +259,11 @@ impl Consensus for FakeConsensus {
 
     fn status(&self) -> ConsensusStatus {
         let log = self.shared.log.lock();
-        let ghost = log.ghosts.get(&self.id).map(|g| g.0);
+        let ghost = log.ghosts.get(&self.id).map(|g| g.term);
+        let age = log
+            .ghosts
+            .get(&self.id)
+            .map(|g| g.since.elapsed().as_millis());
         let leads = ghost.is_some() || log.leader == Some(self.id);
         ConsensusStatus {
             revision: self.shared.changes[self.id as usize].revision(),
@@ -264,6 +275,7 @@ impl Consensus for FakeConsensus {
             applied: Some(log.committed),
             running: true,
             recovered: true,
+            quorum_ack_age_ms: age.and_then(|age| u64::try_from(age).ok()),
             ..ConsensusStatus::default()
         }
     }
@@ -473,7 +485,12 @@ impl Cluster {
         let mut log = self.shared.log.lock();
         if let Some(old) = log.leader.filter(|old| *old != node) {
             let term = log.term;
-            log.ghosts.insert(old, (term, Vec::new()));
+            let ghost = Ghost {
+                term,
+                waiting: Vec::new(),
+                since: Instant::now(),
+            };
+            log.ghosts.insert(old, ghost);
         }
         drop(log);
         self.elect(node);
@@ -482,7 +499,7 @@ impl Cluster {
     /// Old leaders learn that they lead no more.
     pub(crate) fn exorcise(&self) {
         let ghosts = std::mem::take(&mut self.shared.log.lock().ghosts);
-        for waiting in ghosts.into_values().flat_map(|(_, waiting)| waiting) {
+        for waiting in ghosts.into_values().flat_map(|ghost| ghost.waiting) {
             let _gone = waiting.send(Err(ProposeError::Unknown));
         }
         for changes in &self.shared.changes {

@@ -49,6 +49,25 @@ impl<R: NodeRuntime> Shared<R> {
         }
     }
 
+    /// Resolves when node `leader` has not been heard as the leader for so long that others have elected one. A machine
+    /// that vanished, or is stopped, breaks no connection: without this, callers would wait for their whole deadline.
+    async fn silence_of(&self, leader: u64) {
+        let allowed = Duration::from_millis(self.settings.election_max_ms.saturating_mul(4));
+        let asked = tokio::time::Instant::now();
+        loop {
+            let heard = *self.heard.lock();
+            let last = match heard {
+                Some((who, at)) if who == leader => at.max(asked),
+                _ => asked,
+            };
+            let until = last + allowed;
+            if tokio::time::Instant::now() >= until {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
     async fn change(
         &self,
         change: ChangeMembers<u64, NodeAddress>,
@@ -314,7 +333,12 @@ impl<R: NodeRuntime> Forward for RaftNode<R> {
             let call = shared
                 .transport
                 .call(to, address, Lane::Forward, bytes, deadline);
-            match call.await {
+            let answered = tokio::select! {
+                biased;
+                answered = call => answered,
+                () = shared.silence_of(to) => Err(PeerError::Lost("it leads no more".into())),
+            };
+            match answered {
                 Ok(bytes) => match Reply::decode(bytes) {
                     Ok(Reply::Forwarded(answer)) => Ok(answer),
                     Ok(_) | Err(_) => Err(ForwardError::Unknown(to)),

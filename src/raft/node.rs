@@ -14,6 +14,7 @@ use std::time::Duration;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::RaftMetrics;
 use openraft::{Config, Instant, Raft, ServerState, SnapshotPolicy};
+use parking_lot::Mutex;
 
 use super::changes::Changes;
 use super::incoming::Incoming;
@@ -70,6 +71,8 @@ pub(super) struct Shared<R: NodeRuntime> {
     pub(super) rt: Arc<dyn Runtime>,
     pub(super) changes: Changes,
     pub(super) clocks: super::clocks::Clocks,
+    /// The leader that this node follows, and when it was last heard.
+    pub(super) heard: Mutex<Option<(u64, tokio::time::Instant)>>,
     recovered: AtomicBool,
     installs: AtomicU64,
 }
@@ -142,6 +145,7 @@ impl<R: NodeRuntime> RaftNode<R> {
             rt: parts.rt,
             changes: Changes::default(),
             clocks: super::clocks::Clocks::default(),
+            heard: Mutex::new(None),
             recovered: AtomicBool::new(false),
             installs: AtomicU64::new(0),
         });

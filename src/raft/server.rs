@@ -78,7 +78,7 @@ async fn answer<R: NodeRuntime>(
                 leader_commit: commit.map(|p| from_position(&p)),
             });
             match rpc {
-                Ok(rpc) => append(shared, rpc, has_entries).await,
+                Ok(rpc) => append(shared, from, rpc, has_entries).await,
                 Err(fault) => failed(&fault),
             }
         }
@@ -126,6 +126,7 @@ fn entries(records: Vec<LogRecord>) -> Result<Vec<super::types::RaftEntryOf>, Fa
 
 async fn append<R: NodeRuntime>(
     shared: &Shared<R>,
+    from: u64,
     rpc: AppendEntriesRequest<Types<R>>,
     has_entries: bool,
 ) -> Reply {
@@ -138,6 +139,9 @@ async fn append<R: NodeRuntime>(
         Ok(AppendEntriesResponse::HigherVote(vote)) => Reply::HigherVote(to_vote(&vote)),
         Err(error) => return Reply::Failed(error.to_string()),
     };
+    if !matches!(reply, Reply::HigherVote(_)) {
+        *shared.heard.lock() = Some((from, tokio::time::Instant::now()));
+    }
     if has_entries && shared.apply_lag() > shared.settings.apply_lag_max {
         shared.wait_for_apply(LAG_PAUSE).await;
     }

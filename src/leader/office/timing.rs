@@ -12,7 +12,9 @@ use crate::leader::clock::ClockEvent;
 use crate::leader::figures::Counter;
 use crate::leader::firing;
 use crate::leader::inbox::Message;
-use crate::leader::office::{BEAT, CLOCK_REFUSED, Ended, Office, Origin, STALL, office_command};
+use crate::leader::office::{
+    BEAT, CLOCK_REFUSED, Ended, Office, Origin, QUORUM_LOST, STALL, office_command,
+};
 use crate::leader::proposer::Queued;
 use crate::leader::sweeps;
 use crate::state::resident::LeaseKey;
@@ -33,6 +35,7 @@ impl Office {
         }
         self.last_beat = monotonic;
         self.read_clock();
+        self.watch_quorum();
         self.renew_office();
         for entry in self.due.advance(self.now) {
             if let Err(entry) = self.firing.push(entry) {
@@ -68,6 +71,23 @@ impl Office {
                     self.ended = Some(Ended::Unfit(CLOCK_REFUSED.to_owned()));
                 }
             }
+        }
+    }
+
+    /// Raft itself goes on leading without a majority until it hears of a new term.
+    fn watch_quorum(&mut self) {
+        let now = Instant::now();
+        if now < self.next_quorum_look {
+            return;
+        }
+        self.next_quorum_look = now + BEAT;
+        let age = self.shared.consensus.status().quorum_ack_age_ms;
+        if let Some(age) = age.filter(|age| *age > QUORUM_LOST.0) {
+            tracing::warn!(
+                age_ms = age,
+                "no majority answers; out of office until one does"
+            );
+            self.ended = Some(Ended::Deposed);
         }
     }
 

@@ -133,6 +133,33 @@ async fn the_same_seed_gives_the_same_log() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_without_a_majority_tells_its_callers_within_three_seconds() {
+    let cluster = Cluster::new(41, 3);
+    cluster.elect(0);
+    let old = cluster.leader().await;
+    cluster.elect_unseen(1);
+    let begun = Instant::now();
+    let claim = a_claim(&worker("w"), "work", 1, Millis::secs(60));
+    let (written, claimed) = tokio::join!(
+        old.submit(vec![submission(&queue("work"), START, template())]),
+        old.claim(claim)
+    );
+    assert_eq!(written.err(), Some(Unavailable::Unknown));
+    assert!(claimed.is_err());
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(!old.in_office());
+    // Whoever comes now is sent away at once; what the old leader may still propose leads nowhere.
+    cluster.pass(5_000).await;
+    assert!(!old.in_office());
+    cluster.exorcise();
+    cluster.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_election_expires_no_lease() {
     let cluster = Cluster::new(40, 3);
     cluster.elect(0);
