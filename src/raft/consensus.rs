@@ -296,7 +296,7 @@ impl<R: NodeRuntime> Consensus for RaftNode<R> {
     fn trigger_snapshot(&self) -> BoxFuture<'static, ()> {
         let shared = self.shared.clone();
         Box::pin(async move {
-            let done = super::upkeep::snapshot(&shared).await;
+            let done = super::upkeep::snapshot_now(&shared).await;
             if let Err(fault) = done {
                 tracing::error!(%fault, "snapshot on request failed");
             }

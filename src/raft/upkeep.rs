@@ -10,10 +10,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft::async_runtime::watch::WatchReceiver;
+
 use super::node::Shared;
 use super::runtime::NodeRuntime;
 use crate::fault::Fault;
 use crate::rt::TaskHandle;
+
+/// How long whoever asked for a snapshot waits for it.
+const BUILD: Duration = Duration::from_secs(60);
 
 /// Where the last snapshot stood.
 #[derive(Default)]
@@ -91,6 +96,25 @@ pub(super) async fn snapshot<R: NodeRuntime>(shared: &Shared<R>) -> Result<(), F
     R::blocking(|| shared.machine.flush())?;
     // Refused only when Raft has stopped.
     let _stopped = shared.raft.trigger().snapshot().await;
+    Ok(())
+}
+
+/// Builds an image of what is applied now, waits until it is built, and purges the log below it.
+pub(super) async fn snapshot_now<R: NodeRuntime>(shared: &Shared<R>) -> Result<(), Fault> {
+    let wanted = shared.status().applied;
+    snapshot(shared).await?;
+    let mut watching = shared.raft.metrics();
+    let built = async {
+        while shared.status().snapshot < wanted {
+            if watching.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    // Beyond that it goes on in the background, and so does the purge.
+    if tokio::time::timeout(BUILD, built).await.is_ok() {
+        purge(shared, shared.settings.log_tail_bytes).await?;
+    }
     Ok(())
 }
 
