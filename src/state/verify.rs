@@ -51,6 +51,8 @@ pub struct Problem {
 pub struct Report {
     /// Index of the last applied entry; 0 for an empty state.
     pub applied_index: u64,
+    /// The same; `None` for a state to which nothing was applied.
+    pub applied: Option<u64>,
     /// Rows looked at, by what they are.
     pub checked: BTreeMap<&'static str, u64>,
     /// The first [`PROBLEMS_MAX`] problems, in the order in which they were found.
@@ -82,7 +84,8 @@ pub fn verify(view: &dyn View) -> Result<Report, Fault> {
         usage: BTreeMap::new(),
         parked: BTreeMap::new(),
     };
-    check.report.applied_index = resident.applied.position.map_or(0, |p| p.index);
+    check.report.applied = resident.applied.position.map(|p| p.index);
+    check.report.applied_index = check.report.applied.unwrap_or(0);
     check.watermarks();
     check.live()?;
     check.lines()?;

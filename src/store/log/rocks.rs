@@ -93,6 +93,15 @@ impl RocksLog {
     }
 }
 
+/// Where a stopped node's log below `data_dir` begins and ends; `None` if there is none. The newest entries are checked,
+/// nothing is changed. Blocks.
+///
+/// # Errors
+/// As [`RocksLog::open`].
+pub fn survey(data_dir: &Path) -> Result<Option<LogStatus>, Fault> {
+    opening::survey(data_dir)
+}
+
 impl Drop for RocksLog {
     fn drop(&mut self) {
         {

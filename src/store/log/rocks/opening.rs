@@ -10,6 +10,7 @@ use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, IteratorMode, Options,
 };
 
+use super::super::LogStatus;
 use super::super::image::{Image, Placed};
 use super::super::record::{Stored, Watermark, decode_entry, decode_vote, decode_watermark};
 use super::super::witness::Witness;
@@ -83,6 +84,23 @@ pub(super) fn open(data_dir: &Path, accept_loss: bool) -> Result<RocksLog, Fault
     });
     let threads = writer::start(&shared, disk)?;
     Ok(RocksLog { shared, threads })
+}
+
+pub(super) fn survey(data_dir: &Path) -> Result<Option<LogStatus>, Fault> {
+    let path = data_dir.join("log");
+    if !path.is_dir() {
+        return Ok(None);
+    }
+    let families = [
+        ColumnFamilyDescriptor::new(ENTRIES, entries_options()),
+        ColumnFamilyDescriptor::new(META, meta_options()),
+    ];
+    let mut options = database_options();
+    options.create_if_missing(false);
+    options.create_missing_column_families(false);
+    let db = DB::open_cf_descriptors_read_only(&options, path, families, false)
+        .map_err(|e| fault("open for reading", e))?;
+    Ok(Some(load(&db)?.0.status()))
 }
 
 fn meta(db: &DB, name: &[u8]) -> Result<Option<Bytes>, Fault> {
