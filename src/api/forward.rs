@@ -114,6 +114,16 @@ fn encode_reply(reply: &Reply) -> Bytes {
     encode(&message).unwrap_or_default()
 }
 
+/// What a node answers while its API is not up yet.
+#[must_use]
+pub fn not_yet() -> Bytes {
+    let error = Error::new(
+        Code::NoLeader,
+        "the node that leads is just starting; nothing was done",
+    );
+    encode_reply(&Reply::problem(&error, ""))
+}
+
 /// Answers what other nodes forward.
 pub struct Forwarded(Arc<Api>);
 
@@ -171,6 +181,11 @@ mod tests {
         );
         let reply = Reply::raw(412, "text/plain", "no").etag(crate::ids::Revision::new(7, 0));
         assert_eq!(decode_reply(&encode_reply(&reply)).unwrap(), reply);
+        let early = decode_reply(&not_yet()).unwrap();
+        assert_eq!(
+            (early.status, early.header("retry-after")),
+            (503, Some("1"))
+        );
         assert!(decode_reply(b"\x02nonsense").is_err());
     }
 }

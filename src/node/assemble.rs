@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use crate::api::forward::Forwarded;
+use crate::api::forward::{self, Forwarded};
 use crate::api::server::{self, ServerConfig};
 use crate::api::{Api, ApiConfig, DevClock, Parts};
 use crate::calendar::ZoneData;
@@ -364,8 +364,37 @@ impl ForwardHandler for LateForwards {
     fn handle(&self, from: u64, request: Bytes) -> BoxFuture<'static, Bytes> {
         match self.0.get() {
             Some(handler) => handler.handle(from, request),
-            // An answer that does not decode: the asking node reports that it may be repeated.
-            None => Box::pin(async { Bytes::new() }),
+            None => Box::pin(std::future::ready(forward::not_yet())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_file_says_reaches_the_part_that_it_is_about() {
+        let text = "[raft]\nheartbeat = \"60ms\"\nelection_min = \"300ms\"\nelection_max = \"700ms\"\n\
+                    [snapshot]\nlog_bytes = \"2MiB\"\ninterval = \"11s\"\nlog_tail_bytes = \"3MiB\"\n\
+                    [bounds]\nconnections_max = 17\nwaiting_claims_max = 18\nqueued_commands_max = 99\n";
+        let config = ServeConfig::parse(text).expect("a good file");
+        let raft = raft_settings(&config);
+        let elections = (
+            raft.heartbeat_ms,
+            raft.election_min_ms,
+            raft.election_max_ms,
+        );
+        assert_eq!(elections, (60, 300, 700));
+        let log = (
+            raft.snapshot_log_bytes,
+            raft.snapshot_interval_ms,
+            raft.log_tail_bytes,
+        );
+        assert_eq!(log, (2 << 20, 11_000, 3 << 20));
+        let leader = leader_settings(&config);
+        assert_eq!((leader.commands_max, leader.claims_max), (99, 18));
+        assert_eq!(api_config(&config).waiting_max, 18);
+        assert_eq!(server_config(&config).connections_max, 17);
     }
 }
