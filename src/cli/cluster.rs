@@ -142,6 +142,13 @@ fn show(cluster: &Cluster, output: &Output) {
         &["NODE", "ROLE", "API", "PEER", "REPLICATED", "CLOCK"],
         &rows,
     );
+    let leads = cluster.members.iter().find(|m| m.leader);
+    if let Some(leader) = leads.filter(|m| m.node != cluster.node) {
+        let api = &leader.api;
+        output.note(&format!(
+            "how far each is, the leader knows: punctual --server {api} cluster status"
+        ));
+    }
     if cluster.joint {
         output.note("a change of members is under way");
     }

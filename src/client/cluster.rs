@@ -9,12 +9,14 @@ use crate::wire::{AddMember, Cluster, Member, TransferLeadership, Transferred};
 const MEMBER_WAIT: Duration = Duration::from_secs(300);
 
 impl Client {
-    /// The cluster as the answering node sees it.
+    /// The cluster as the answering node sees it, also when that node is cut off from all others: then it is needed
+    /// most.
     ///
     /// # Errors
     /// As [`Client::call`].
     pub async fn cluster(&self) -> Result<Answer<Cluster>, Error> {
-        self.call(Call::new(Method::Get, "/v1/cluster")).await
+        let call = Call::new(Method::Get, "/v1/cluster");
+        self.call(call.query("consistency", Some("stale"))).await
     }
 
     /// Adds an empty node that was started with `join`.

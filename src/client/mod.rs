@@ -132,6 +132,7 @@ impl Client {
         let mut backoff = Backoff::default();
         // Servers that failed since the last pause: when all have, it is time for a pause.
         let mut failed = 0;
+        let mut before = None;
         loop {
             let (at, answer) = self.one_try(&call, deadline).await;
             let (error, retry_after, elsewhere) = match answer {
@@ -153,9 +154,13 @@ impl Client {
                 failed = 0;
                 backoff.next(retry_after)
             };
-            if Instant::now() + pause >= deadline {
-                return Err(error);
+            let now = Instant::now();
+            if now + pause >= deadline {
+                // A try that the deadline cut short says less than the answer before it.
+                let said = before.filter(|_| now >= deadline);
+                return Err(said.unwrap_or(error));
             }
+            before = Some(error);
             tokio::time::sleep(pause).await;
         }
     }
