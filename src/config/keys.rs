@@ -196,7 +196,10 @@ pub const KEYS: &[Key] = &[
         set: |c, v| span(v, 10, 10_000).map(|d| c.raft.heartbeat = d),
         ..key(
             "raft.heartbeat",
-            &["Pause between two heartbeats of the leader."],
+            &[
+                "Pause between two heartbeats of the leader, and how long one may take: above the",
+                "longest round trip between two nodes.",
+            ],
         )
     },
     Key {
