@@ -1,15 +1,20 @@
 //! Real nodes: one process each, on loopback, with data below a temporary directory.
+//!
+//! Nodes are named by their place (0 for the first); their numbers (`node_id`) count from 1, or are given when one is
+//! added.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use reqwest::Method;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::http::Api;
+use crate::links::Links;
 use crate::procfs::{self, Usage};
 use crate::wait;
 
@@ -25,6 +30,9 @@ pub fn binary() -> PathBuf {
 }
 
 struct Node {
+    id: u64,
+    /// Where its peers reach it.
+    peer: String,
     config: PathBuf,
     data: PathBuf,
     log: PathBuf,
@@ -35,6 +43,7 @@ struct Node {
 /// A cluster of one, three or five processes.
 pub struct Cluster {
     nodes: Vec<Node>,
+    links: Option<Links>,
     // Kept for its drop, after the processes are gone.
     dir: TempDir,
 }
@@ -45,16 +54,31 @@ impl Cluster {
     /// # Errors
     /// What failed, with the end of a node's log.
     pub async fn start(size: usize, extra: &str) -> Result<Self, String> {
+        Self::found(size, extra, None).await
+    }
+
+    /// The same with the network between the nodes in the test's hands: see [`Self::links`].
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn linked(size: usize, extra: &str) -> Result<Self, String> {
+        Self::found(size, extra, Some(Links::default())).await
+    }
+
+    async fn found(size: usize, extra: &str, links: Option<Links>) -> Result<Self, String> {
         let dir = tempfile::Builder::new()
             .prefix("punctual-jepsen-")
             .tempdir()
             .map_err(|e| format!("temporary directory: {e}"))?;
-        let ports = free_ports(size * 2)?;
-        let mut nodes = Vec::new();
-        for i in 0..size {
-            nodes.push(prepare(dir.path(), i, size, &ports, extra)?);
+        let mut places = Vec::new();
+        for id in 1..=size as u64 {
+            places.push(Place::find(id, links.as_ref()).await?);
         }
-        let mut cluster = Self { nodes, dir };
+        let mut nodes = Vec::new();
+        for own in &places {
+            nodes.push(prepare(dir.path(), own, &places, extra)?);
+        }
+        let mut cluster = Self { nodes, links, dir };
         for i in 0..size {
             cluster.spawn(i)?;
         }
@@ -79,6 +103,14 @@ impl Cluster {
     /// # Errors
     /// When the process cannot be started.
     pub fn spawn(&mut self, i: usize) -> Result<(), String> {
+        self.spawn_with(i, &[])
+    }
+
+    /// The same with further flags of `serve`.
+    ///
+    /// # Errors
+    /// As [`Self::spawn`].
+    pub fn spawn_with(&mut self, i: usize, flags: &[&str]) -> Result<(), String> {
         let node = self.nodes.get_mut(i).ok_or("no such node")?;
         let log = File::options()
             .create(true)
@@ -89,6 +121,7 @@ impl Cluster {
         let child = Command::new(binary())
             .args(["serve", "--config"])
             .arg(&node.config)
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
@@ -101,6 +134,28 @@ impl Cluster {
             })?;
         node.child = Some(child);
         Ok(())
+    }
+
+    /// Prepares an empty node numbered `id` that waits to be added (`--join`), without starting it; answers its place.
+    ///
+    /// # Errors
+    /// When its files cannot be written.
+    pub async fn prepare_joining(&mut self, id: u64, extra: &str) -> Result<usize, String> {
+        let own = Place::find(id, self.links.as_ref()).await?;
+        let extra = format!("join = true\n{extra}");
+        let node = prepare(self.dir.path(), &own, &[], &extra)?;
+        self.nodes.push(node);
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// The network between the nodes.
+    ///
+    /// # Errors
+    /// When the cluster was not started by [`Self::linked`].
+    pub fn links(&self) -> Result<&Links, String> {
+        self.links
+            .as_ref()
+            .ok_or_else(|| "started without links".to_owned())
     }
 
     /// Kills node `i` with SIGKILL.
@@ -141,6 +196,49 @@ impl Cluster {
         })
         .await?;
         Ok(code)
+    }
+
+    /// Runs the binary with `words` (and JSON output, if asked for with `-o json`); answers exit code, output, errors.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run(words: &[&str]) -> Result<(i32, String, String), String> {
+        let out = Command::new(binary())
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| e.to_string())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let code = out.status.code().unwrap_or(-1);
+        Ok((code, text(&out.stdout), text(&out.stderr)))
+    }
+
+    /// What `store verify` says of the stopped node `i`, as JSON, and its exit code.
+    ///
+    /// # Errors
+    /// When it does not run or does not answer JSON.
+    pub fn verify(&self, i: usize) -> Result<(i32, Value), String> {
+        let dir = self.data_dir(i);
+        let dir = dir.to_string_lossy();
+        let (code, out, errors) =
+            Self::run(&["store", "verify", "-o", "json", "--data-dir", &dir])?;
+        let value = serde_json::from_str(&out).map_err(|e| format!("{e}: {out}{errors}"))?;
+        Ok((code, value))
+    }
+
+    /// The number of node `i`.
+    #[must_use]
+    pub fn id(&self, i: usize) -> u64 {
+        self.nodes.get(i).map_or(0, |n| n.id)
+    }
+
+    /// Where the peers of node `i` reach it.
+    #[must_use]
+    pub fn peer(&self, i: usize) -> String {
+        self.nodes
+            .get(i)
+            .map(|n| n.peer.clone())
+            .unwrap_or_default()
     }
 
     /// The process id of node `i`, while it runs.
@@ -216,22 +314,27 @@ impl Cluster {
     /// # Errors
     /// When none is found in time.
     pub async fn leader(&self, deadline: Duration) -> Result<usize, String> {
-        let api = self.api()?;
         let running: Vec<usize> = (0..self.size())
             .filter(|i| self.pid(*i).is_some())
             .collect();
+        self.leader_of(&running, deadline).await
+    }
+
+    /// Which of `nodes` leads, by the word of any of them.
+    ///
+    /// # Errors
+    /// When none is found in time.
+    pub async fn leader_of(&self, nodes: &[usize], deadline: Duration) -> Result<usize, String> {
+        let api = self.api()?.with_patience(Duration::from_secs(2));
         let (id, _) = wait::until("a leader", deadline, || async {
-            for i in &running {
+            for i in nodes {
                 let path = "/v1/cluster?consistency=stale";
                 let Ok(answer) = api.at(*i, Method::GET, path, None).await else {
                     continue;
                 };
-                let leader = answer
-                    .body
-                    .get("leader")
-                    .and_then(serde_json::Value::as_u64);
-                let leader = leader.and_then(|id| usize::try_from(id).ok()?.checked_sub(1));
-                if let Some(leader) = leader.filter(|l| running.contains(l)) {
+                let leader = answer.body.get("leader").and_then(Value::as_u64);
+                let leader = leader.and_then(|id| self.nodes.iter().position(|n| n.id == id));
+                if let Some(leader) = leader.filter(|l| nodes.contains(l)) {
                     return Some(leader);
                 }
             }
@@ -239,6 +342,14 @@ impl Cluster {
         })
         .await?;
         Ok(id)
+    }
+
+    /// Whether node `i` has logged a line with `words`.
+    #[must_use]
+    pub fn log_has(&self, i: usize, words: &str) -> bool {
+        let log = self.nodes.get(i).map(|n| &n.log);
+        let text = log.and_then(|log| fs::read_to_string(log).ok());
+        text.is_some_and(|text| text.contains(words))
     }
 
     /// The end of the log of node `i`.
@@ -256,38 +367,61 @@ impl Drop for Cluster {
     }
 }
 
-fn prepare(dir: &Path, i: usize, size: usize, ports: &[u16], extra: &str) -> Result<Node, String> {
-    let home = dir.join(format!("node-{}", i + 1));
+/// Where a node listens, and where its peers reach it.
+struct Place {
+    id: u64,
+    api: u16,
+    listens: SocketAddr,
+    reached: SocketAddr,
+}
+
+impl Place {
+    async fn find(id: u64, links: Option<&Links>) -> Result<Self, String> {
+        let ports = free_ports(2)?;
+        let port = |n: usize| ports.get(n).copied().unwrap_or(0);
+        let listens = SocketAddr::from(([127, 0, 0, 1], port(1)));
+        let reached = match links {
+            Some(links) => links.before(id, listens).await?,
+            None => listens,
+        };
+        Ok(Self {
+            id,
+            api: port(0),
+            listens,
+            reached,
+        })
+    }
+}
+
+/// Writes the configuration of a node; a single one has no peer listener unless it joins.
+fn prepare(dir: &Path, own: &Place, founders: &[Place], extra: &str) -> Result<Node, String> {
+    let home = dir.join(format!("node-{}", own.id));
     fs::create_dir_all(&home).map_err(|e| format!("{}: {e}", home.display()))?;
-    let port = |n: usize| ports.get(n).copied().unwrap_or(0);
     let (data, config) = (home.join("data"), home.join("node.toml"));
     let mut text = format!(
         "node_id = {}\ncluster_name = \"jepsen\"\ndata_dir = {:?}\nlisten = \"127.0.0.1:{}\"\n",
-        i + 1,
-        data,
-        port(i)
+        own.id, data, own.api
     );
-    if size > 1 {
-        text.push_str(&format!("peer_listen = \"127.0.0.1:{}\"\n", port(size + i)));
+    if founders.len() != 1 {
+        text.push_str(&format!("peer_listen = \"{}\"\n", own.listens));
     }
     text.push_str(extra);
-    if size > 1 {
-        for peer in 0..size {
+    if founders.len() > 1 {
+        for peer in founders {
             text.push_str(&format!(
-                "\n[[peers]]\nid = {}\npeer_addr = \"127.0.0.1:{}\"\napi_url = \"http://127.0.0.1:{}\"\n",
-                peer + 1,
-                port(size + peer),
-                port(peer)
+                "\n[[peers]]\nid = {}\npeer_addr = \"{}\"\napi_url = \"http://127.0.0.1:{}\"\n",
+                peer.id, peer.reached, peer.api
             ));
         }
     }
     fs::write(&config, text).map_err(|e| format!("{}: {e}", config.display()))?;
-    let url = format!("http://127.0.0.1:{}", port(i));
     Ok(Node {
+        id: own.id,
+        peer: own.reached.to_string(),
         config,
         data,
         log: home.join("log"),
-        url,
+        url: format!("http://127.0.0.1:{}", own.api),
         child: None,
     })
 }

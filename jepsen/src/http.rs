@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
@@ -10,6 +11,8 @@ use serde_json::Value;
 pub struct Answer {
     /// HTTP status.
     pub status: StatusCode,
+    /// Headers.
+    pub headers: HeaderMap,
     /// Body.
     pub body: Value,
 }
@@ -19,6 +22,12 @@ impl Answer {
     #[must_use]
     pub fn ok(&self) -> bool {
         self.status.is_success()
+    }
+
+    /// A header as a number, if it is there and one.
+    #[must_use]
+    pub fn number(&self, header: &str) -> Option<u64> {
+        self.headers.get(header)?.to_str().ok()?.parse().ok()
     }
 
     /// The body of a success.
@@ -39,6 +48,7 @@ impl Answer {
 pub struct Api {
     client: Client,
     urls: Vec<String>,
+    patience: Duration,
 }
 
 impl Api {
@@ -54,7 +64,18 @@ impl Api {
             .no_proxy()
             .build()
             .map_err(|e| e.to_string())?;
-        Ok(Self { client, urls })
+        Ok(Self {
+            client,
+            urls,
+            patience: Duration::from_secs(70),
+        })
+    }
+
+    /// The same, giving a call up after `patience` without an answer.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// One call to node `node` (position in the list); `Err` when no answer came (its fate is unknown).
@@ -68,6 +89,21 @@ impl Api {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Answer, String> {
+        self.at_with(node, method, path, body, &[]).await
+    }
+
+    /// The same with further headers.
+    ///
+    /// # Errors
+    /// Transport errors in words.
+    pub async fn at_with(
+        &self,
+        node: usize,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> Result<Answer, String> {
         let base = self
             .urls
             .get(node % self.urls.len().max(1))
@@ -75,7 +111,10 @@ impl Api {
         let mut request = self
             .client
             .request(method, format!("{base}{path}"))
-            .timeout(Duration::from_secs(70));
+            .timeout(self.patience);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -83,13 +122,14 @@ impl Api {
             .send()
             .await
             .map_err(|e| format!("{base}{path}: {e}"))?;
-        let status = response.status();
+        let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response
             .bytes()
             .await
             .map_err(|e| format!("{base}{path}: {e}"))?;
         Ok(Answer {
             status,
+            headers,
             body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
         })
     }

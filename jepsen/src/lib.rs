@@ -8,7 +8,22 @@
 
 pub mod bench;
 pub mod cluster;
+pub mod history;
 pub mod http;
+pub mod links;
+pub mod observe;
 pub mod procfs;
 pub mod wait;
 pub mod watcher;
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the harness is outside the product's runtime"
+)]
+fn spawn<F>(future: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::spawn(future)
+}

@@ -12,10 +12,16 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::http::Api;
+use crate::spawn;
+
+/// How long a call may take before its worker asks another node: a stopped process answers nothing.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// One lease as a worker saw it.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// Who got it.
+    pub worker: String,
     /// The execution.
     pub execution: String,
     /// Its schedule, if it has one.
@@ -49,7 +55,7 @@ impl Watchers {
         );
         let tasks = (0..count)
             .map(|i| {
-                let (api, queue) = (api.clone(), queue.to_owned());
+                let (api, queue) = (api.clone().with_patience(PATIENCE), queue.to_owned());
                 let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
                 spawn(work(api, queue, i, seen, stop))
             })
@@ -84,14 +90,17 @@ async fn work(
     let path = format!("/v1/queues/{queue}/leases:claim");
     let (mut node, mut call) = (number, 0_u64);
     while !stop.load(Ordering::Relaxed) {
-        call += 1;
         let body = json!({
             "worker_id": worker, "request_id": format!("{worker}-{call}"), "max": 20,
             "wait_ms": 500, "lease_ms": 10_000,
         });
         let answer = api.at(node, Method::POST, &path, Some(&body)).await;
         let leases = match answer {
-            Ok(answer) if answer.ok() => answer.body["leases"].as_array().cloned(),
+            Ok(answer) if answer.ok() => {
+                call += 1;
+                answer.body["leases"].as_array().cloned()
+            }
+            // The same request again, elsewhere: it answers what the lost answer said.
             _ => {
                 node += 1;
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -144,6 +153,7 @@ async fn complete(
             None => "unknown",
         };
         seen.push(Seen {
+            worker: worker.to_owned(),
             execution: text(&lease["execution_id"]).unwrap_or_default(),
             schedule: text(&lease["schedule_id"]),
             nominal_at: text(&lease["nominal_at"]),
@@ -174,16 +184,4 @@ pub fn by_occurrence(seen: &[Seen]) -> BTreeMap<(String, String), Vec<String>> {
         }
     }
     found
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the harness is outside the product's runtime"
-)]
-fn spawn<F>(future: F) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    tokio::spawn(future)
 }

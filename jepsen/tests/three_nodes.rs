@@ -6,87 +6,23 @@
     reason = "tests fail by panicking and print figures"
 )]
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jepsen::cluster::Cluster;
+use jepsen::history::{each_second_once, put_ticks};
 use jepsen::http::Api;
+use jepsen::observe::EXECUTIONS;
 use jepsen::wait::{self, WIDE};
-use jepsen::watcher::{Seen, Watchers, by_occurrence};
+use jepsen::watcher::Watchers;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-
-const EXECUTIONS: &str = "/v1/tenants/default/executions";
-
-async fn put_ticks(api: &Api, count: usize) {
-    for i in 0..count {
-        let path = format!("/v1/tenants/default/schedules/tick-{i}");
-        let body = json!({"rule": {"every": "1s"}, "queue": "ticks", "kind": "tick"});
-        api.retry(Method::PUT, &path, Some(&body), WIDE)
-            .await
-            .expect("an answer")
-            .success()
-            .expect("a schedule");
-    }
-}
-
-fn seconds(nominal: &str) -> i64 {
-    // Whole seconds within the day are enough: the tests last a minute, and a midnight in between is added back.
-    let part = |from: usize| {
-        nominal
-            .get(from..from + 2)
-            .and_then(|p| p.parse::<i64>().ok())
-    };
-    let day = part(8).unwrap_or(0);
-    let clock = part(11).unwrap_or(0) * 3_600 + part(14).unwrap_or(0) * 60;
-    day * 86_400 + clock + part(17).unwrap_or(0)
-}
-
-/// Each schedule's nominal times are consecutive seconds, each with one execution and one accepted completion.
-fn assert_each_second_once(seen: &[Seen], schedules: usize) {
-    for ((schedule, nominal), executions) in by_occurrence(seen) {
-        assert_eq!(
-            executions.len(),
-            1,
-            "{schedule} {nominal} was created twice: {executions:?}"
-        );
-    }
-    let mut times: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
-    for one in seen.iter().filter(|s| s.attempt == 1) {
-        if let (Some(schedule), Some(nominal)) = (&one.schedule, &one.nominal_at) {
-            times.entry(schedule).or_default().push(seconds(nominal));
-        }
-    }
-    assert_eq!(times.len(), schedules, "every schedule fired");
-    for (schedule, mut at) in times {
-        at.sort_unstable();
-        at.dedup();
-        let (first, last) = (at.first().expect("fired"), at.last().expect("fired"));
-        let expected = usize::try_from(last - first + 1).expect("a short test");
-        assert_eq!(
-            at.len(),
-            expected,
-            "{schedule} has a hole between {first} and {last}: {at:?}"
-        );
-    }
-    let mut tokens: BTreeMap<&str, u64> = BTreeMap::new();
-    for one in seen {
-        let last = tokens.insert(&one.execution, one.token).unwrap_or(0);
-        assert!(
-            one.token > last,
-            "{}: token {} after {last}",
-            one.execution,
-            one.token
-        );
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_leader_is_replaced_and_nothing_is_lost_or_fired_twice() {
     let mut cluster = Cluster::start(3, "").await.expect("a cluster that starts");
     let api = cluster.api().expect("a client");
-    put_ticks(&api, 20).await;
+    put_ticks(&api, 20).await.expect("schedules");
     let watchers = Watchers::start(&api, "ticks", 6);
     for round in 0..3 {
         let before = watchers.seen().await.len();
@@ -124,7 +60,7 @@ async fn a_killed_leader_is_replaced_and_nothing_is_lost_or_fired_twice() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let seen = watchers.finish().await;
-    assert_each_second_once(&seen, 20);
+    each_second_once(&seen, 20).expect("each second once");
 }
 
 async fn applied(api: &Api, node: usize) -> Option<u64> {
