@@ -284,7 +284,7 @@ impl Cluster {
         total
     }
 
-    /// Waits until every running node says that it is ready; answers how long that took.
+    /// Waits until every running node says that it is ready, and one that it is in office; answers how long that took.
     ///
     /// # Errors
     /// The end of a node's log when it is not.
@@ -306,7 +306,19 @@ impl Cluster {
                 waited.map_err(|e| format!("node {}: {e}\n{}", i + 1, tail(&node.log)))?;
             longest = longest.max(took);
         }
-        Ok(longest)
+        // A leader may be known a moment before it can serve.
+        let in_office = || async {
+            for i in (0..self.size()).filter(|i| self.pid(*i).is_some()) {
+                let path = "/v1/cluster?consistency=stale";
+                let answer = api.at(i, Method::GET, path, None).await;
+                if answer.is_ok_and(|a| a.body["in_office"] == true) {
+                    return Some(());
+                }
+            }
+            None
+        };
+        let ((), took) = wait::until("a leader in office", deadline, in_office).await?;
+        Ok(longest.max(took))
     }
 
     /// Which node leads, by the word of any running node.
