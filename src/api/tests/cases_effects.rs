@@ -423,3 +423,33 @@ async fn the_age_of_waiting_work_grows_in_a_quiet_cluster() {
         }
     }
 }
+
+/// More failures in a row than any exponent can count: each delay is above zero and within the bound.
+#[tokio::test(start_paused = true)]
+async fn more_than_a_thousand_failures_in_a_row_are_retried_within_the_bound() {
+    let nodes = Nodes::two(407).await;
+    let retry = json!({"max_attempts": 1_200, "initial_backoff": "1ms", "multiplier": 2, "max_backoff": "20ms"});
+    submit(&nodes, "e", json!({"retry": retry})).await;
+    for attempt in 1..=1_150 {
+        let body = json!({"worker_id": "w", "wait_ms": 1_000});
+        let answer = nodes.good(&format!("POST {CLAIM}"), &body).await;
+        let lease = &answer["leases"][0];
+        assert_eq!(lease["attempt"], attempt);
+        nodes.say("w", "fail", &[reference(lease)]).await;
+        if attempt % 50 == 0 {
+            let shown = nodes.execution("e").await;
+            let last = shown["attempts"].as_array().unwrap().last().unwrap();
+            let delay = last["delay_ms"].as_u64().unwrap();
+            assert!(
+                (1..=20).contains(&delay),
+                "{delay} ms after attempt {attempt}"
+            );
+        }
+    }
+    let shown = nodes.execution("e").await;
+    assert_eq!(
+        (&shown["state"], &shown["attempts_started"]),
+        (&json!("backing_off"), &json!(1_150))
+    );
+    nodes.cluster.check();
+}
