@@ -97,6 +97,16 @@ pub const CALLS: &[(&str, &str, &str)] = &[
         "/v1/tenants/{tenant}/dead-letters:discard",
         "discarding of dead letters",
     ),
+    (
+        "POST",
+        "/v1/tenants/{tenant}/keys/{key}:pause",
+        "pauses of concurrency keys (set max_leased to 0)",
+    ),
+    (
+        "POST",
+        "/v1/tenants/{tenant}/keys/{key}:resume",
+        "pauses of concurrency keys (set max_leased to 0)",
+    ),
     ("DELETE", "/v1/tenants/{tenant}", "deletion of tenants"),
     (
         "PUT",

@@ -41,6 +41,7 @@ async fn every_call_of_the_list_of_later_ones_says_so() {
             .replace("{schedule}", "a")
             .replace("{execution}", "a")
             .replace("{queue}", "a")
+            .replace("{key}", "a")
             .replace("{calendar}", "a")
             .replace("{operation}", "a");
         let answer = node.ask(method, &path, "{}").await.must(501);
