@@ -68,8 +68,15 @@ pub(super) async fn run(verb: Verb, client: &Client, output: &Output) -> Result<
             });
         }
         Verb::RemoveMember { node } => {
+            // Removing twice does no harm, but a mistyped number should not look like a success.
+            let known = client.cluster().await?.value.members;
             let answer = client.remove_member(node).await?;
-            output.answer(&answer, |_| output.line(&format!("node {node} is removed")));
+            output.answer(&answer, |_| {
+                output.line(&match known.iter().any(|m| m.node == node) {
+                    true => format!("node {node} is removed"),
+                    false => format!("node {node} is not a member; nothing was changed"),
+                });
+            });
         }
         Verb::Transfer { to } => {
             let answer = client
