@@ -152,6 +152,10 @@ impl Scheduler for DirectScheduler {
         futures::future::ready(Ok(())).boxed()
     }
 
+    fn caught_up(&self, _: Timestamp) -> BoxFuture<'static, Result<(), Unavailable>> {
+        futures::future::ready(Ok(())).boxed()
+    }
+
     fn claim(&self, claim: Claim) -> BoxFuture<'static, Result<Claimed, Unavailable>> {
         let reports = claim.reports.iter().map(|_| ReportResult::LeaseLost {
             reason: LostReason::Unknown,

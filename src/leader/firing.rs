@@ -98,6 +98,15 @@ impl Firing {
         Ok(())
     }
 
+    /// Whether nothing that was due waits or is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.backlog() == 0
+            && self.items_in_flight == 0
+            && self.settling.is_empty()
+            && self.busy.is_empty()
+    }
+
     /// Due things that wait.
     #[must_use]
     pub fn backlog(&self) -> usize {

@@ -338,6 +338,14 @@ impl Scheduler for Leader {
         })
     }
 
+    fn caught_up(&self, until: Timestamp) -> BoxFuture<'static, Result<(), Unavailable>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let (reply, receive) = oneshot::channel();
+            answer(shared.send(Message::CatchUp { until, reply }, receive)).await
+        })
+    }
+
     fn claim(&self, mut claim: Claim) -> BoxFuture<'static, Result<Claimed, Unavailable>> {
         let shared = Arc::clone(&self.shared);
         let items = std::mem::take(&mut claim.reports);
@@ -486,7 +494,7 @@ impl Shared {
             Message::Claim(new) => refuse(new.reply, why),
             Message::Report { reply, .. } => refuse(reply, why),
             Message::SignOff { reply, .. } => refuse(reply, why),
-            Message::Settle { reply, .. } => refuse(reply, why),
+            Message::Settle { reply, .. } | Message::CatchUp { reply, .. } => refuse(reply, why),
             Message::HangUp(_)
             | Message::Undelivered { .. }
             | Message::Drain(_)

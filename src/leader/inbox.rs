@@ -23,6 +23,7 @@ use crate::leader::lines::Order;
 use crate::leader::proposer::Parcel;
 use crate::leader::sweeps::Swept;
 use crate::leader::{Answer, Reported, Unavailable};
+use crate::time::Timestamp;
 
 /// Effects that may wait for the office.
 pub const EFFECTS_MAX: usize = 500_000;
@@ -81,6 +82,13 @@ pub enum Message {
         /// Its name.
         schedule: ScheduleId,
         /// Where the end is told.
+        reply: Reply<()>,
+    },
+    /// Tells when everything due at `until` is decided.
+    CatchUp {
+        /// When.
+        until: Timestamp,
+        /// Where it is told.
         reply: Reply<()>,
     },
     /// A worker was told to claim no more: its polls end.

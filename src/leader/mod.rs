@@ -179,6 +179,10 @@ pub trait Scheduler: Send + Sync + 'static {
         schedule: ScheduleId,
     ) -> BoxFuture<'static, Result<(), Unavailable>>;
 
+    /// Resolves when everything that is due at `until` has been decided: fired, skipped, expired. The log's time must reach
+    /// `until` first. Meant for the development clock; under a steady stream of due work it may wait for long.
+    fn caught_up(&self, until: Timestamp) -> BoxFuture<'static, Result<(), Unavailable>>;
+
     /// Grants work to a worker, waiting up to `claim.wait`.
     fn claim(&self, claim: Claim) -> BoxFuture<'static, Result<Claimed, Unavailable>>;
 

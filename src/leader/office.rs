@@ -266,6 +266,8 @@ pub(super) struct Office {
     /// Claims with the request id of one whose grant is under way.
     deferred: BTreeMap<u64, Vec<NewClaim>>,
     granting: BTreeMap<WorkerId, u32>,
+    /// Who waits until everything due at a time is decided; each is an API request in hand.
+    catching_up: Vec<(Timestamp, Reply<()>)>,
     dirty: BTreeSet<QueueNo>,
     hungry: BTreeSet<QueueNo>,
     page_jobs: usize,
@@ -322,6 +324,7 @@ impl Office {
             claims: Claims::default(),
             deferred: BTreeMap::new(),
             granting: BTreeMap::new(),
+            catching_up: Vec::new(),
             dirty: BTreeSet::new(),
             hungry: BTreeSet::new(),
             page_jobs: 0,
@@ -356,6 +359,7 @@ impl Office {
             self.serve();
             self.start_jobs();
             self.propose();
+            self.tell_caught_up();
             if let Some(ended) = self.ended.take() {
                 return ended;
             }
@@ -507,7 +511,9 @@ impl Office {
         for new in std::mem::take(&mut self.deferred).into_values().flatten() {
             let _gone = new.reply.send(Err(not_leader.clone()));
         }
-        for reply in self.firing.drain_settlers() {
+        let waiting = std::mem::take(&mut self.catching_up).into_iter();
+        let waiting = waiting.map(|(_, reply)| reply);
+        for reply in self.firing.drain_settlers().into_iter().chain(waiting) {
             let _gone = reply.send(Err(not_leader.clone()));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::Api;
 use crate::api::call::Call;
@@ -20,6 +21,8 @@ use crate::wire::limits;
 
 /// Delays of a retry preview unless told otherwise.
 const DELAYS_DEFAULT: u32 = 20;
+/// How long the answer about the development clock waits for what became due.
+const CATCH_UP: Duration = Duration::from_secs(10);
 /// Queues whose depth is in the metrics.
 const QUEUES_SHOWN: usize = 500;
 const HTML: &str = "text/html; charset=utf-8";
@@ -62,7 +65,10 @@ pub fn routes() -> Vec<Route> {
             .takes::<wire::RetryPreview>()
             .gives::<wire::RetryPreviewResult>(200, "The delays."),
         Route::new("POST", "/v1/dev/clock:advance", "advanceClock", handler!(advance))
-            .says("system", "Moves the clock of `serve --dev --clock manual`.")
+            .says(
+                "system",
+                "Moves the clock of `serve --dev --clock manual`, and answers when what became due has been decided (or after 10 s).",
+            )
             .takes::<wire::AdvanceClock>()
             .gives::<wire::ClockNow>(200, "The clock after it.")
             .refuses(&[Code::ClockNotManual]),
@@ -211,6 +217,9 @@ async fn advance(api: Arc<Api>, call: Call) -> Result<Reply, Error> {
         ));
     };
     let now = clock.advance(by);
+    // What became due is there when the caller looks. Without a leader, or with more due than fits into the wait, the
+    // clock has moved all the same.
+    let _late = tokio::time::timeout(CATCH_UP, api.scheduler.caught_up(now)).await;
     Reply::json(200, &wire::ClockNow { now: now.into() })
 }
 

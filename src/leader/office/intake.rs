@@ -129,6 +129,7 @@ impl Office {
                 schedule,
                 reply,
             } => self.firing.settle((tenant, schedule), reply),
+            Message::CatchUp { until, reply } => self.catching_up.push((until, reply)),
             Message::Drain(worker) => self.end_polls(&worker),
             Message::SignOff { worker, reply } => self.sign_off(&worker, reply),
             Message::DuePage(page) => self.take_due_page(page),

@@ -192,6 +192,38 @@ impl Office {
     }
 
     /// Starts what reads the store.
+    /// Answers those who wait until what is due is decided.
+    pub(super) fn tell_caught_up(&mut self) {
+        if self.catching_up.is_empty() || !self.has_caught_up() {
+            return;
+        }
+        let now = self.now;
+        for (until, reply) in std::mem::take(&mut self.catching_up) {
+            if until > now {
+                self.catching_up.push((until, reply));
+            } else {
+                let _gone = reply.send(Ok(()));
+            }
+        }
+    }
+
+    /// Whether everything due by now is decided and its entries are applied.
+    fn has_caught_up(&self) -> bool {
+        let is_later = |at: Option<Timestamp>| at.is_none_or(|at| at > self.now);
+        let is_read = !self.reading
+            && self.scans.is_empty()
+            && !self.due.is_low(self.now)
+            && self.due.spill_count() == 0;
+        is_read
+            && is_later(self.due.next_at())
+            && is_later(self.expiry.next_at())
+            && self.firing.is_idle()
+            && self.expired.is_empty()
+            && self.plan_jobs == 0
+            && self.flights.is_empty()
+            && self.lanes.is_empty()
+    }
+
     pub(super) fn start_jobs(&mut self) {
         self.read_lines();
         self.plan_schedules();

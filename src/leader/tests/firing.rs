@@ -409,6 +409,28 @@ async fn a_leap_of_the_wall_clock_is_an_outage_for_leases_and_misfire_for_schedu
     cluster.check();
 }
 
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_time_finds_everything_due_by_then_decided() {
+    let cluster = Cluster::one(33).await;
+    let leader = cluster.leader().await;
+    let rule = RuleSpec::new(When::Cron("* * * * *".into()));
+    put(&leader, &cluster, "tick", schedule_spec(rule)).await;
+    let until = START.plus(Millis::hours(2));
+    submit(&leader, "work", until, 3_000).await;
+    submit(&leader, "work", until.plus(Millis(1)), 1).await;
+    cluster.clock.jump(7_000_000);
+    leader.caught_up(until).await.expect("an answer");
+    assert!(leader.now() >= until);
+    let next = status_of(&cluster, "tick").expect("it is there").next;
+    assert!(next.is_some_and(|next| next.due_at > until), "{next:?}");
+    assert!(value(&leader, "executions_due_total") >= 3_000.0);
+    cluster.check();
+    // Nothing due: at once.
+    let before = leader.now();
+    leader.caught_up(before).await.expect("an answer");
+    assert!(leader.now().since(before) <= Millis(300));
+}
+
 /// Its distance is counted from the end of what ran, also over a change of leader; it never meets itself.
 #[tokio::test(start_paused = true)]
 async fn an_after_end_rule_fires_so_long_after_each_end() {
