@@ -84,10 +84,34 @@ fn with_codes(document: &utoipa::openapi::OpenApi) -> String {
             })
         })
         .collect();
+    any_json_or_null(&mut value);
     if let Some(map) = value.as_object_mut() {
         map.insert("x-problem-codes".to_owned(), codes.into());
     }
     value.to_string()
+}
+
+/// An optional field of any JSON is written as one of "null" and "any JSON", and null is both: one would have to be
+/// excluded, so that no value of the field would ever be valid when it is null.
+fn any_json_or_null(value: &mut serde_json::Value) {
+    const ANY: &str = "#/components/schemas/Json";
+    match value {
+        serde_json::Value::Object(map) => {
+            let has = |key: &str, wanted: &str| {
+                let branches = map.get("oneOf").and_then(|branches| branches.as_array());
+                branches.is_some_and(|all| all.iter().any(|b| b[key] == wanted))
+            };
+            if has("type", "null")
+                && has("$ref", ANY)
+                && let Some(branches) = map.remove("oneOf")
+            {
+                map.insert("anyOf".to_owned(), branches);
+            }
+            map.values_mut().for_each(any_json_or_null);
+        }
+        serde_json::Value::Array(list) => list.iter_mut().for_each(any_json_or_null),
+        _ => {}
+    }
 }
 
 fn add_schema<T: utoipa::ToSchema>(schemas: &mut BTreeMap<String, RefOr<Schema>>) {

@@ -24,7 +24,7 @@ fn rule(i: usize) -> Value {
 }
 
 /// Creates `count` schedules that fire next in a month or later, then measures bytes, memory, idle CPU and the restart
-/// of node 1.
+/// of node 1, with its memory after that.
 ///
 /// # Errors
 /// The first failed call.
@@ -50,6 +50,8 @@ pub async fn resting(cluster: &mut Cluster, count: usize) -> Result<(String, Val
     cluster.spawn(0)?;
     cluster.ready(Duration::from_secs(120)).await?;
     let restart_ms = millis(restarted.elapsed());
+    sleep(IDLE).await;
+    let again = cluster.pid(0).map(procfs::usage).unwrap_or_default();
     let cpu_us = loaded.cpu_ms.saturating_sub(before.cpu_ms) * 1_000;
     let figures = json!({
         "items": items, "load_ms": load_ms, "per_second": items * 1_000 / load_ms.max(1),
@@ -59,6 +61,7 @@ pub async fn resting(cluster: &mut Cluster, count: usize) -> Result<(String, Val
         "idle_cpu_percent_per_node":
             per_item(idle.cpu_ms.saturating_sub(idle_from.cpu_ms) * 100, millis(IDLE) * size),
         "restart_to_ready_ms": restart_ms,
+        "rss_mib_after_restart": again.rss_bytes / 1_048_576,
     });
     Ok((format!("W5 {count} resting schedules"), figures))
 }

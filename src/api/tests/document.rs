@@ -80,11 +80,37 @@ async fn every_field_of_every_type_says_what_it_means() {
         let properties = schema["properties"].as_object();
         for (field, property) in properties.into_iter().flatten() {
             // An optional reference carries it beside the reference.
-            let inside = property["oneOf"].as_array().into_iter().flatten();
+            let inside = ["oneOf", "anyOf"].map(|key| property[key].as_array());
             let mut said = inside
+                .into_iter()
+                .flatten()
+                .flatten()
                 .chain([property])
                 .map(|p| p["description"].is_string());
             assert!(said.any(|said| said), "{name}.{field} has no description");
+        }
+    }
+}
+
+/// Null is any JSON too: a choice of exactly one of them would leave null to neither.
+#[tokio::test]
+async fn fields_of_any_json_may_be_null() {
+    let document = document().await;
+    assert!(document.to_string().contains("anyOf"));
+    let mut left = vec![&document];
+    while let Some(value) = left.pop() {
+        if let Some(branches) = value["oneOf"].as_array() {
+            let names: Vec<&str> = branches.iter().filter_map(|b| b["$ref"].as_str()).collect();
+            let has_null = branches.iter().any(|b| b["type"] == "null");
+            assert!(
+                !has_null || names != ["#/components/schemas/Json"],
+                "{value}"
+            );
+        }
+        match value {
+            Value::Object(map) => left.extend(map.values()),
+            Value::Array(list) => left.extend(list),
+            _ => {}
         }
     }
 }
