@@ -182,8 +182,12 @@ fn operation(route: &Route) -> utoipa::openapi::path::Operation {
             let content = ContentBuilder::new().schema(Some(reference(used))).build();
             response = response.content(crate::api::reply::JSON, content);
         } else if !route.media.is_empty() {
-            let text = ObjectBuilder::new().schema_type(Type::String);
-            let content = ContentBuilder::new().schema(Some(text)).build();
+            let kind = match route.media == crate::api::reply::JSON {
+                true => Type::Object,
+                false => Type::String,
+            };
+            let bare = ObjectBuilder::new().schema_type(kind);
+            let content = ContentBuilder::new().schema(Some(bare)).build();
             response = response.content(route.media, content);
         }
         builder = builder.response(status.to_string(), response.build());
