@@ -513,7 +513,7 @@ impl Office {
         }
         let waiting = std::mem::take(&mut self.catching_up).into_iter();
         let waiting = waiting.map(|(_, reply)| reply);
-        for reply in self.firing.drain_settlers().into_iter().chain(waiting) {
+        for reply in self.firing.drain_settlers().chain(waiting) {
             let _gone = reply.send(Err(not_leader.clone()));
         }
     }
