@@ -70,7 +70,7 @@ impl Failure {
             }
             Self::Call(error @ Error::Unavailable { .. }) => vec![
                 format!("no server could be used: {error}"),
-                "  check that it runs, and --server or PUNCTUAL_SERVER; a write may have happened"
+                "  check that it runs, and --server or PUNCTUAL_SERVER; if one was reached, a write may have happened"
                     .into(),
             ],
             Self::Call(error) => vec![error.to_string()],
