@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::http::Api;
 use crate::spawn;
+use crate::wait;
 
 /// How long a call may take before its worker asks another node: a stopped process answers nothing.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -61,6 +62,27 @@ impl Watchers {
             })
             .collect();
         Self { seen, stop, tasks }
+    }
+
+    /// Waits for an execution that was leased after `since` and completed; answers how long after.
+    ///
+    /// # Errors
+    /// When there is none within `deadline`.
+    pub async fn fires_after(
+        &self,
+        since: Instant,
+        deadline: Duration,
+    ) -> Result<Duration, String> {
+        let first = || async {
+            let seen = self.seen().await;
+            let later = seen
+                .iter()
+                .filter(|s| s.at > since && s.completion == "ok")
+                .map(|s| s.at);
+            later.min().map(|at| at - since)
+        };
+        let (gap, _) = wait::until("firing again", deadline, first).await?;
+        Ok(gap)
     }
 
     /// What was seen so far.

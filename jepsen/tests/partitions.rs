@@ -94,21 +94,6 @@ async fn ticking(extra: &str) -> (Cluster, Api, usize) {
     (cluster, api, leader)
 }
 
-async fn completed_after(watchers: &Watchers, since: Instant) -> Duration {
-    let first = || async {
-        let seen = watchers.seen().await;
-        let later = seen
-            .iter()
-            .filter(|s| s.at > since && s.completion == "ok")
-            .map(|s| s.at);
-        later.min().map(|at| at - since)
-    };
-    wait::until("firing again", FAILOVER, first)
-        .await
-        .expect("firing again")
-        .0
-}
-
 async fn assert_healed(cluster: &Cluster, api: &Api, watchers: Watchers) {
     let healed = Instant::now();
     cluster.links().expect("links").heal();
@@ -124,7 +109,10 @@ async fn assert_healed(cluster: &Cluster, api: &Api, watchers: Watchers) {
         .await
         .expect("healing without help");
     eprintln!("every node serves {:?} after the healing", healed.elapsed());
-    completed_after(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     let seen = watchers.finish().await;
     each_second_once(&seen, 10).expect("each second once");
     // Nothing fires while they are compared.
@@ -148,7 +136,10 @@ async fn a_leader_that_is_cut_off_is_replaced_and_refuses_everything() {
     let others: Vec<usize> = (0..3).filter(|n| *n != old).collect();
     let connected = Api::new(others.iter().map(|n| cluster.url(*n)).collect()).expect("a client");
     let watchers = Watchers::start(&connected, "ticks", 4);
-    completed_after(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     let links = cluster.links().expect("links");
     for other in &others {
         links.cut(cluster.id(old), cluster.id(*other));
@@ -157,7 +148,8 @@ async fn a_leader_that_is_cut_off_is_replaced_and_refuses_everything() {
     // Asked at once, while it still believes in its office.
     let body = json!({"kind": "k", "queue": "minority"});
     let early = refused(&api, old, Method::POST, EXECUTIONS, Some(&body));
-    let ((code, told), gap) = tokio::join!(early, completed_after(&watchers, cut));
+    let ((code, told), gap) = tokio::join!(early, watchers.fires_after(cut, FAILOVER));
+    let gap = gap.expect("firing again");
     eprintln!(
         "leader cut off: others complete again after {gap:?}; a write to it: {code} after {told:?}"
     );
@@ -185,7 +177,10 @@ async fn a_follower_that_is_cut_off_says_so_and_comes_back() {
     let rest: Vec<usize> = (0..3).filter(|n| *n != follower).collect();
     let connected = Api::new(rest.iter().map(|n| cluster.url(*n)).collect()).expect("a client");
     let watchers = Watchers::start(&connected, "ticks", 4);
-    completed_after(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     let links = cluster.links().expect("links");
     for other in &rest {
         links.cut(cluster.id(follower), cluster.id(*other));
@@ -197,7 +192,10 @@ async fn a_follower_that_is_cut_off_says_so_and_comes_back() {
     let (code, shown, errors) =
         Cluster::run(&["--server", &url, "cluster", "status"]).expect("the command line");
     assert!(code == 0 && shown.contains("leader"), "{shown}{errors}");
-    completed_after(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     assert_healed(&cluster, &api, watchers).await;
     assert_eq!(
         figure(&api, leader, "term").await,
@@ -213,7 +211,10 @@ async fn a_leader_that_hears_nobody_or_is_heard_by_nobody_is_replaced() {
         let others: Vec<usize> = (0..3).filter(|n| *n != old).collect();
         let connected = Api::new(others.iter().map(|n| cluster.url(*n)).collect());
         let watchers = Watchers::start(&connected.expect("a client"), "ticks", 4);
-        completed_after(&watchers, Instant::now()).await;
+        watchers
+            .fires_after(Instant::now(), FAILOVER)
+            .await
+            .expect("firing again");
         let links = cluster.links().expect("links");
         for other in &others {
             let (from, to) = match is_deaf {
@@ -222,7 +223,10 @@ async fn a_leader_that_hears_nobody_or_is_heard_by_nobody_is_replaced() {
             };
             links.cut_way(from, to);
         }
-        let gap = completed_after(&watchers, Instant::now()).await;
+        let gap = watchers
+            .fires_after(Instant::now(), FAILOVER)
+            .await
+            .expect("firing again");
         let what = if is_deaf {
             "hears nobody"
         } else {
@@ -240,7 +244,10 @@ async fn a_slow_link_to_one_follower_slows_nobody_and_deposes_nobody() {
     let (cluster, api, leader) = ticking(CALM).await;
     let slow = (leader + 1) % 3;
     let watchers = Watchers::start(&api, "ticks", 4);
-    completed_after(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     let term = figure(&api, leader, "term").await;
     let by = Duration::from_millis(40);
     cluster

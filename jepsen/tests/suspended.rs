@@ -21,22 +21,6 @@ use tokio::time::{Instant, sleep};
 /// Failover as the README promises it, with room for a loaded machine.
 const FAILOVER: Duration = Duration::from_secs(10);
 
-/// Waits for a completed execution that was leased after `since`; answers how long after.
-async fn fires_again(watchers: &Watchers, since: Instant) -> Duration {
-    let first = || async {
-        let seen = watchers.seen().await;
-        let later = seen
-            .iter()
-            .filter(|s| s.at > since && s.completion == "ok")
-            .map(|s| s.at);
-        later.min().map(|at| at - since)
-    };
-    wait::until("firing again", FAILOVER, first)
-        .await
-        .expect("firing again")
-        .0
-}
-
 /// One execution each in the queues `short` and `long`, leased to `first` for a second and for ten minutes.
 async fn two_leases(api: &Api) -> (Value, Value) {
     let mut leases = Vec::new();
@@ -106,13 +90,19 @@ async fn a_leader_that_stood_still_wakes_up_as_a_follower_and_changes_nothing() 
     let others: Vec<usize> = (0..3).filter(|n| *n != old).collect();
     let awake = Api::new(others.iter().map(|n| cluster.url(*n)).collect()).expect("a client");
     let watchers = Watchers::start(&awake, "ticks", 4);
-    fires_again(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     // One runs out while the leader stands still, the other lives on.
     let (short, long) = two_leases(&api).await;
 
     cluster.signal(old, "STOP").expect("a signal");
     let stopped = Instant::now();
-    let gap = fires_again(&watchers, stopped).await;
+    let gap = watchers
+        .fires_after(stopped, FAILOVER)
+        .await
+        .expect("firing again");
     eprintln!("firing, granting and completing again {gap:?} after SIGSTOP of the leader");
     let new = cluster.leader_of(&others, WIDE).await.expect("a leader");
     assert_ne!(new, old);
@@ -136,7 +126,10 @@ async fn a_leader_that_stood_still_wakes_up_as_a_follower_and_changes_nothing() 
             (&json!("ok"), &json!("succeeded"))
         );
     }
-    fires_again(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     let seen = watchers.finish().await;
     each_second_once(&seen, 10).expect("each second once");
 }
@@ -150,10 +143,16 @@ async fn a_follower_that_stood_still_is_not_missed_and_catches_up() {
     let follower = (leader + 1) % 3;
     let direct = Api::new(vec![cluster.url(leader)]).expect("a client");
     let watchers = Watchers::start(&direct, "ticks", 3);
-    fires_again(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     cluster.signal(follower, "STOP").expect("a signal");
     for _ in 0..3 {
-        fires_again(&watchers, Instant::now()).await;
+        watchers
+            .fires_after(Instant::now(), FAILOVER)
+            .await
+            .expect("firing again");
     }
     submit(
         &direct,
@@ -209,7 +208,10 @@ async fn a_cluster_that_stood_still_fires_what_it_missed_as_each_schedule_says()
         put_schedule(&api, id, &body).await.expect("a schedule");
     }
     let watchers = Watchers::start(&api, "ticks", 3);
-    fires_again(&watchers, Instant::now()).await;
+    watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     let before = [ledger(&api, "none").await, ledger(&api, "newest").await];
     for node in 0..3 {
         cluster.signal(node, "STOP").expect("a signal");
@@ -218,7 +220,10 @@ async fn a_cluster_that_stood_still_fires_what_it_missed_as_each_schedule_says()
     for node in 0..3 {
         cluster.signal(node, "CONT").expect("a signal");
     }
-    let gap = fires_again(&watchers, Instant::now()).await;
+    let gap = watchers
+        .fires_after(Instant::now(), FAILOVER)
+        .await
+        .expect("firing again");
     eprintln!("firing again {gap:?} after SIGCONT of all nodes");
     let ticking = || async { (watchers.seen().await.len() > 60).then_some(()) };
     wait::until("what was missed and more", WIDE, ticking)

@@ -33,22 +33,7 @@ async fn a_killed_leader_is_replaced_and_nothing_is_lost_or_fired_twice() {
         let leader = cluster.leader(WIDE).await.expect("a leader");
         cluster.kill(leader);
         let killed = Instant::now();
-        let again = || async {
-            let seen = watchers.seen().await;
-            seen.iter()
-                .any(|s| s.at > killed && s.completion == "ok")
-                .then_some(())
-        };
-        wait::until("firing under a new leader", WIDE, again)
-            .await
-            .expect("failover");
-        let seen = watchers.seen().await;
-        let first = seen
-            .iter()
-            .filter(|s| s.at > killed && s.completion == "ok")
-            .map(|s| s.at)
-            .min();
-        let gap = first.map(|at| at - killed).unwrap_or_default();
+        let gap = watchers.fires_after(killed, WIDE).await.expect("failover");
         eprintln!(
             "round {round}: firing, granting and completing again {gap:?} after SIGKILL of the leader"
         );
